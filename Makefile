@@ -1,0 +1,130 @@
+# The front door: every target sets up what it needs, from a bare clone on.
+# `make help` lists the targets. Variables: PRESET=release|debug|asan, TORCH=2.13.0, JOBS=2,
+# PYTEST_ARGS="-k name". A second torch beside the first:
+#   make test TORCH=2.12.0 VENV=.venv-2.12 BUILD=build/release-2.12
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+VENV ?= .venv
+TORCH ?= 2.13.0
+PRESET ?= release
+BUILD ?= build/$(PRESET)
+JOBS ?= $(shell nproc)
+PYTEST_ARGS ?=
+DEMO_ARGS ?=
+BENCH_ARGS ?=
+
+# cmake, ninja, ruff and clang-format come from the virtual environment.
+export PATH := $(abspath $(VENV))/bin:$(PATH)
+export PYTHON
+export CMAKE_BUILD_PARALLEL_LEVEL := $(JOBS)
+py := $(VENV)/bin/python
+pip_install := $(py) -m pip install --quiet --disable-pip-version-check
+
+# Python itself is not built with the sanitizer, so its runtime has to be loaded first.
+run_pytest := $(if $(filter asan,$(PRESET)),ASAN_OPTIONS=detect_leaks=0 \
+  LD_PRELOAD="$$(c++ -print-file-name=libasan.so) $$(c++ -print-file-name=libubsan.so)") \
+  $(py) -m pytest
+
+cxx_files := $(shell find $(wildcard src include tests examples bench demo) \
+  -name '*.cpp' -o -name '*.h')
+
+# ---- Set-up, each step once ----------------------------------------------------------------------
+
+build/.stamps/packages-%: tools/ensure_packages.sh
+	tools/ensure_packages.sh $*
+	mkdir -p $(@D) && touch $@
+
+$(py): | build/.stamps/packages-build
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.stamp-lint: requirements/lint.txt | $(py)
+	$(pip_install) -r requirements/lint.txt
+	touch $@
+
+$(VENV)/.stamp-torch-$(TORCH): | $(py)
+	rm -f $(VENV)/.stamp-torch-*
+	$(pip_install) torch==$(TORCH)
+	touch $@
+
+$(VENV)/.stamp-dev: $(wildcard requirements/*.txt) $(VENV)/.stamp-torch-$(TORCH)
+	$(pip_install) -r requirements/dev.txt torch==$(TORCH)
+	touch $@
+
+# Makes `import torch_lazy` find python/torch_lazy, and tells torch to load it (entry point). Nothing
+# is compiled here; `build` puts the compiled files into python/torch_lazy.
+$(VENV)/.stamp-develop: pyproject.toml $(VENV)/.stamp-dev
+	$(pip_install) --no-build-isolation --no-deps \
+	  -C wheel.cmake=false -C editable.mode=inplace -e .
+	touch $@
+
+$(BUILD)/build.ninja: CMakePresets.json $(VENV)/.stamp-dev | build/.stamps/packages-build
+	cmake --preset $(PRESET) -B $(BUILD) -DPython_EXECUTABLE=$(abspath $(py))
+	touch $@
+
+# ---- Targets -------------------------------------------------------------------------------------
+
+.PHONY: help
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
+
+.PHONY: setup
+setup: $(VENV)/.stamp-dev ## Install system packages, virtual environment and torch
+
+.PHONY: compile
+compile: $(BUILD)/build.ninja
+	@cmake --build $(BUILD)
+
+.PHONY: build
+build: compile $(VENV)/.stamp-develop ## Compile, and make `import torch_lazy` work in .venv
+	@cmake --install $(BUILD) --component torch_lazy >$(BUILD)/install.log \
+	  || { cat $(BUILD)/install.log; exit 1; }
+
+.PHONY: demo
+demo: build ## Train a small GPT on the lazy device
+	$(py) demo/train_gpt.py $(DEMO_ARGS)
+
+.PHONY: test
+test: test-cpp test-python ## Run all tests
+
+.PHONY: test-cpp
+test-cpp: compile ## Run the C++ tests
+	ctest --test-dir $(BUILD) --output-on-failure --no-tests=error
+
+.PHONY: test-python
+test-python: build ## Run the Python tests
+	$(run_pytest) tests $(PYTEST_ARGS)
+
+.PHONY: test-quick
+test-quick: test-cpp build ## Run the C++ tests and the Python tests that are not marked slow
+	$(run_pytest) tests -m "not slow" $(PYTEST_ARGS)
+
+.PHONY: bench
+bench: build build/.stamps/packages-bench ## Run the benchmarks
+	$(py) bench/run.py $(BENCH_ARGS)
+
+.PHONY: lint
+lint: $(VENV)/.stamp-lint ## Check style: ruff, clang-format
+	ruff check .
+	ruff format --check .
+	$(if $(cxx_files),clang-format --dry-run -Werror $(cxx_files))
+
+.PHONY: format
+format: $(VENV)/.stamp-lint ## Rewrite all files in the project's style
+	ruff check --fix --exit-zero --quiet .
+	ruff format .
+	$(if $(cxx_files),clang-format -i $(cxx_files))
+
+.PHONY: wheel
+wheel: $(VENV)/.stamp-dev ## Build dist/torch_lazy-*.whl for the torch in .venv
+	$(py) -m pip wheel --no-build-isolation --no-deps --wheel-dir dist .
+
+.PHONY: clean
+clean: ## Remove everything built; .venv stays
+	rm -rf build dist .pytest_cache .ruff_cache
+	rm -rf python/torch_lazy/{_C*.so,lib,include,share}
+	find python tests bench demo tools -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true

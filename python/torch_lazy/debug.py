@@ -1,0 +1,66 @@
+"""The recorded graph behind tensors, as text or as a picture."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterable
+
+import torch
+
+from torch_lazy import _C
+
+Tensors = torch.Tensor | Iterable[torch.Tensor]
+
+
+def graph_text(tensors: Tensors) -> str:
+    """What is recorded and not run yet for these tensors, one operation per line."""
+    return _C.graph_text(_as_list(tensors))
+
+
+def graph_dot(tensors: Tensors) -> str:
+    """The same graph in the language of Graphviz."""
+    return _C.graph_dot(_as_list(tensors))
+
+
+def save_graph(tensors: Tensors, path: str | os.PathLike[str]) -> None:
+    """Writes the graph to a file: text (.txt), Graphviz (.dot) or a picture (.svg, .png, .pdf).
+
+    Pictures are drawn by Graphviz' program `dot`.
+    """
+    path = os.fspath(path)
+    kind = os.path.splitext(path)[1].removeprefix(".")
+    if kind in ("txt", "dot"):
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(graph_text(tensors) if kind == "txt" else graph_dot(tensors))
+        return
+    program = shutil.which("dot")
+    if program is None:
+        raise RuntimeError(
+            f"save_graph: drawing {path} needs Graphviz' program dot, which is not installed; "
+            "a path that ends in .dot or .txt needs nothing"
+        )
+    source = graph_dot(tensors)
+    result = subprocess.run(
+        [program, f"-T{kind}", "-o", path], input=source, capture_output=True, text=True
+    )
+    if result.returncode != 0:
+        raise RuntimeError(f"save_graph: dot could not draw {path}: {result.stderr.strip()}")
+
+
+def tensor_id(tensor: torch.Tensor) -> int:
+    """A number for the tensor's buffer, never used again; tensors that share memory share it."""
+    return _C.tensor_id(tensor)
+
+
+def is_pending(tensor: torch.Tensor) -> bool:
+    """Whether the tensor's value is recorded and not computed yet."""
+    return _C.is_pending(tensor)
+
+
+def pending_nodes() -> int:
+    """How many operations are recorded and not run yet."""
+    return _C.pending_nodes()
+
+
+def _as_list(tensors: Tensors) -> list[torch.Tensor]:
+    return [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)

@@ -1,0 +1,34 @@
+// What the core asks of a host language, if there is one. The Python module fills these in; a C++
+// process leaves them empty.
+#pragma once
+
+#include <string>
+
+namespace torch_lazy::hooks {
+
+struct Table {
+  /// The innermost line of the user's own code, as "file:line function".
+  std::string (*source_line)() = nullptr;
+  /// Releases the interpreter's lock if this thread holds it; the result goes to `reacquire`.
+  void* (*release)() = nullptr;
+  void (*reacquire)(void*) = nullptr;
+};
+
+void install(const Table& table);
+
+/// Empty when there is no host language or no line of the user's.
+std::string source_line();
+
+/// Releases the interpreter's lock for a scope in which this thread may wait or compute for long.
+class AllowOtherThreads {
+ public:
+  AllowOtherThreads();
+  ~AllowOtherThreads();
+  AllowOtherThreads(const AllowOtherThreads&) = delete;
+  AllowOtherThreads& operator=(const AllowOtherThreads&) = delete;
+
+ private:
+  void* state_;
+};
+
+}  // namespace torch_lazy::hooks

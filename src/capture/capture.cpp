@@ -1,0 +1,209 @@
+// The boxed kernel and recording.
+#include "capture/capture.h"
+
+#include "base/hooks.h"
+#include "base/settings.h"
+#include "capture/tensor.h"
+#include "runtime/backend.h"
+#include "runtime/executor.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+
+namespace torch_lazy {
+namespace {
+
+/// Memory for a CPU tensor that eager accepts beside lazy ones (an index): a private copy.
+c10::Storage upload(const at::Tensor& tensor) {
+  at::Tensor copy = at::empty_strided(tensor.sizes(), tensor.strides(),
+                                      tensor.options().device(real_device()));
+  copy.copy_(tensor);
+  return copy.storage();
+}
+
+bool covers_buffer(const at::Tensor& tensor) {
+  return tensor.storage_offset() == 0 && tensor.is_non_overlapping_and_dense() &&
+         tensor.nbytes() == tensor.storage().nbytes();
+}
+
+/// The stored value need not be computed, nor kept, when the call overwrites all of it.
+bool overwrites_all(const Call& call) {
+  if (!call.op.overwrites || !covers_buffer(*call.tensors[0])) {
+    return false;
+  }
+  return std::none_of(call.tensors.begin() + 1, call.tensors.end(), [&](const at::Tensor* other) {
+    return other->is_alias_of(*call.tensors[0]);
+  });
+}
+
+void resize(const Call& call, const Description& description) {
+  for (const Resize& resize : description.resizes) {
+    const at::Tensor& tensor = *call.tensors[resize.operand];
+    grow_storage(tensor.storage(), resize.nbytes);
+    tensor.unsafeGetTensorImpl()->set_sizes_and_strides(resize.layout.sizes, resize.layout.strides,
+                                                        resize.layout.offset);
+  }
+}
+
+DescriptionPtr find_description(const Call& call) {
+  GraphLock lock;
+  Description* found = DescriptionTable::instance().find(call.op, call.key, call.hash);
+  return found ? DescriptionPtr::reclaim_copy(found) : DescriptionPtr();
+}
+
+}  // namespace
+
+void capture(const c10::OperatorHandle& op, Stack* stack) {
+  const OperatorInfo& info = operator_info(op);
+  const size_t count = info.arguments.size();
+  Call call(info, c10::ArrayRef<c10::IValue>(stack->data() + stack->size() - count, count));
+  if (info.immediate != Immediate::no) {
+    return info.random_fill ? draw_now(call, stack) : execute_now(call, stack, false);
+  }
+  if (!identify(call)) {
+    return execute_now(call, stack, false);
+  }
+  DescriptionPtr description = find_description(call);
+  if (!description) {
+    description = infer(call);
+    if (!description) {
+      // Without a Meta kernel a custom operator may give other shapes for other data.
+      return execute_now(call, stack, /*observe_layouts=*/info.aten);
+    }
+    std::vector<DescriptionPtr> evicted;  // freed after the lock
+    GraphLock lock;
+    description = DescriptionPtr::reclaim_copy(
+        DescriptionTable::instance().add(std::move(description), evicted));
+    for (DescriptionPtr& old : evicted) {
+      lock.trash(std::move(old));
+    }
+  }
+  if (!description->resizes.empty()) {
+    resize(call, *description);
+    return capture(op, stack);
+  }
+  record(call, *description, stack);
+}
+
+void record(Call& call, Description& description, Stack* stack) {
+  call.op.captured->add();
+  // Tensors are made before the lock is taken, and arguments dropped after it is released.
+  c10::SmallVector<at::Tensor, 4> fresh;
+  for (const FreshOutput& output : description.fresh) {
+    fresh.push_back(make_undefined(output.layout, output.nbytes));
+  }
+  bool cut = false;
+  if (description.makes_node()) {
+    c10::SmallVector<std::pair<size_t, c10::Storage>, 1> uploads;
+    for (size_t i = 0; i < call.tensors.size(); ++i) {
+      if (!is_lazy(*call.tensors[i])) {
+        uploads.emplace_back(i, upload(*call.tensors[i]));
+      }
+    }
+    auto* node = new Node();
+    node->description = DescriptionPtr::reclaim_copy(&description);
+    node->numbers.assign(std::make_move_iterator(call.numbers.begin()),
+                         std::make_move_iterator(call.numbers.end()));
+    if (settings().source_lines.load(std::memory_order_relaxed)) {
+      node->source = hooks::source_line();
+    }
+    const bool fresh_base = overwrites_all(call);
+    c10::SmallVector<Buffer*, 4> buffers;
+    for (const at::Tensor* tensor : call.tensors) {
+      buffers.push_back(is_lazy(*tensor) ? &buffer_of(*tensor) : nullptr);
+    }
+
+    GraphLock lock;
+    Program& program = Program::instance();
+    for (size_t i = 0; i < buffers.size(); ++i) {
+      Value* value = nullptr;
+      if (!buffers[i]) {
+        auto it = std::find_if(uploads.begin(), uploads.end(),
+                               [&](const auto& upload) { return upload.first == i; });
+        value = program.make_data(std::move(it->second));
+      } else if (i == 0 && fresh_base && program.value_of(*buffers[0])->pending()) {
+        value = program.make_value(buffers[0]->nbytes);
+      } else {
+        value = program.value_of(*buffers[i]);
+      }
+      program.retain(value);
+      node->operands.push_back(value);
+    }
+    auto give = [&](Buffer& buffer) {
+      Value* value = program.make_value(buffer.nbytes);
+      value->producer = node;
+      value->output = static_cast<int>(node->outputs.size());
+      node->outputs.push_back(value);
+      ++node->refs;
+      program.assign(buffer, value, lock);
+    };
+    for (const at::Tensor& tensor : fresh) {
+      give(buffer_of(tensor));
+    }
+    for (size_t i = 0; i < description.writes.size(); ++i) {
+      Buffer* buffer = buffers[description.writes[i].operand];
+      bool repeated = false;  // two written tensors over one buffer: one new value for both
+      for (size_t j = 0; j < i; ++j) {
+        repeated |= buffers[description.writes[j].operand] == buffer;
+      }
+      if (repeated) {
+        node->outputs.push_back(nullptr);
+      } else {
+        give(*buffer);
+      }
+    }
+    if (call.op.effect) {
+      ++node->refs;  // nothing holds an effect but the program itself
+    }
+    program.append(node);
+    cut = over_limit(program);
+  }
+
+  c10::SmallVector<c10::IValue, 4> results;
+  for (const ReturnSource& source : description.returns) {
+    switch (source.kind) {
+      case ReturnSource::Kind::fresh:
+        results.emplace_back(std::move(fresh[source.index]));
+        break;
+      case ReturnSource::Kind::fresh_list: {
+        c10::List<at::Tensor> list;
+        for (int i = 0; i < source.count; ++i) {
+          list.push_back(std::move(fresh[source.index + i]));
+        }
+        results.emplace_back(std::move(list));
+        break;
+      }
+      case ReturnSource::Kind::view:
+        results.emplace_back(
+            make_tensor(call.arguments[source.index].toTensor().storage(), source.views[0]));
+        break;
+      case ReturnSource::Kind::view_list: {
+        c10::List<at::Tensor> list;
+        for (const Layout& view : source.views) {
+          list.push_back(make_tensor(call.arguments[source.index].toTensor().storage(), view));
+        }
+        results.emplace_back(std::move(list));
+        break;
+      }
+      case ReturnSource::Kind::argument:
+        results.push_back(call.arguments[source.index]);
+        break;
+      case ReturnSource::Kind::undefined:
+        results.emplace_back(at::Tensor());
+        break;
+      case ReturnSource::Kind::constant:
+        results.push_back(source.value);
+        break;
+    }
+  }
+  torch::jit::drop(*stack, call.arguments.size());
+  for (c10::IValue& result : results) {
+    stack->push_back(std::move(result));
+  }
+  if (cut) {
+    run_all();
+  }
+}
+
+}  // namespace torch_lazy

@@ -1,0 +1,134 @@
+// Composite operators in which PyTorch branches on the device. On `lazy` they take the branch of
+// the real device, so that a program draws eager's random numbers and runs eager's kernels.
+#include "capture/register.h"
+#include "capture/tensor.h"
+#include "runtime/backend.h"
+#include "runtime/real_tensor.h"
+
+#include <ATen/ATen.h>
+#include <ATen/native/transformers/attention.h>
+#include <ATen/native/transformers/sdp_utils_cpp.h>
+#include <torch/library.h>
+
+#include <cmath>
+#include <limits>
+
+namespace torch_lazy {
+namespace {
+
+at::Tensor scaled_noise(const at::Tensor& input, double p) {
+  at::Tensor noise = at::empty_like(input);
+  noise.bernoulli_(1 - p);
+  return noise.div_(1 - p);
+}
+
+void check_probability(double p) {
+  TORCH_CHECK(p >= 0 && p <= 1, "dropout probability has to be between 0 and 1, but got ", p);
+}
+
+at::Tensor dropout(const at::Tensor& input, double p, bool train) {
+  check_probability(p);
+  if (p == 0 || !train || input.sym_numel() == 0) {
+    return input;
+  }
+  if (p == 1) {
+    return input.mul(at::zeros({}, input.options()));
+  }
+  return input.mul(scaled_noise(input, p));
+}
+
+at::Tensor& dropout_(at::Tensor& input, double p, bool train) {
+  check_probability(p);
+  if (p == 0 || !train || input.sym_numel() == 0) {
+    return input;
+  }
+  if (p == 1) {
+    return input.mul_(at::zeros({}, input.options()));
+  }
+  return input.mul_(scaled_noise(input, p));
+}
+
+/// A tensor of the real device that looks like `lazy` and has no data: enough to choose a kernel.
+at::Tensor look_alike(const at::Tensor& lazy) {
+  if (!lazy.defined() || !is_lazy(lazy)) {
+    return lazy;
+  }
+  c10::Storage nothing(c10::make_intrusive<c10::StorageImpl>(
+      c10::StorageImpl::use_byte_size_t(), 0, c10::DataPtr(nullptr, real_device()),
+      c10::GetAllocator(real_device().type()), false));
+  at::Tensor tensor = real_tensor(nothing, Layout::of(lazy));
+  if (lazy.requires_grad()) {
+    tensor.set_requires_grad(true);
+  }
+  return tensor;
+}
+
+sdp::SDPBackend choose_attention(const at::Tensor& query, const at::Tensor& key,
+                                 const at::Tensor& value, const std::optional<at::Tensor>& mask,
+                                 double dropout_p, bool is_causal, std::optional<double> scale,
+                                 bool enable_gqa) {
+  std::optional<at::Tensor> mask_alike;
+  if (mask && mask->defined()) {
+    mask_alike = look_alike(*mask);
+  }
+  return static_cast<sdp::SDPBackend>(at::_ops::_fused_sdp_choice::redispatch(
+      c10::DispatchKeySet(real_key()), look_alike(query), look_alike(key), look_alike(value),
+      mask_alike, dropout_p, is_causal, scale, enable_gqa));
+}
+
+/// A mask of booleans as numbers to add: 0 where attention is allowed, minus infinity elsewhere.
+std::optional<at::Tensor> additive_mask(const std::optional<at::Tensor>& mask,
+                                        at::ScalarType dtype) {
+  if (!mask || !mask->defined()) {
+    return std::nullopt;
+  }
+  if (mask->scalar_type() != at::kBool) {
+    return mask;
+  }
+  at::Tensor zeros = at::zeros_like(*mask, mask->options().dtype(dtype));
+  return at::where(*mask, zeros,
+                   at::scalar_tensor(-std::numeric_limits<double>::infinity(), zeros.options()));
+}
+
+at::Tensor attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                     const std::optional<at::Tensor>& mask, double dropout_p, bool is_causal,
+                     std::optional<double> scale, bool enable_gqa) {
+  TORCH_CHECK(query.dim() >= 2 && key.dim() >= 2 && value.dim() >= 2,
+              "scaled_dot_product_attention: query, key and value must be at least 2-dimensional");
+  TORCH_CHECK(query.scalar_type() == key.scalar_type() &&
+                  query.scalar_type() == value.scalar_type(),
+              "Expected query, key, and value to have the same dtype, but got query.dtype: ",
+              query.dtype(), " key.dtype: ", key.dtype(), " and value.dtype: ", value.dtype(),
+              " instead.");
+  const sdp::SDPBackend choice =
+      choose_attention(query, key, value, mask, dropout_p, is_causal, scale, enable_gqa);
+  if (choice == sdp::SDPBackend::flash_attention && real_device().is_cpu()) {
+    return std::get<0>(at::_scaled_dot_product_flash_attention_for_cpu(
+        query, key, value, dropout_p, is_causal, additive_mask(mask, query.scalar_type()), scale));
+  }
+  const bool plain = dropout_p == 0 && !(mask && mask->defined()) && query.size(-1) % 8 == 0 &&
+                     value.size(-1) == query.size(-1) && !enable_gqa;
+  if (choice == sdp::SDPBackend::flash_attention && plain) {
+    return std::get<0>(at::_scaled_dot_product_flash_attention(query, key, value, 0.0, is_causal,
+                                                               false, scale));
+  }
+  if (choice == sdp::SDPBackend::efficient_attention && plain) {
+    const bool gradients = at::GradMode::is_enabled() &&
+                           (query.requires_grad() || key.requires_grad() || value.requires_grad());
+    return std::get<0>(at::_scaled_dot_product_efficient_attention(
+        query, key, value, std::nullopt, gradients, 0.0, is_causal, scale));
+  }
+  return std::get<0>(at::_scaled_dot_product_attention_math(
+      query, key, value, additive_mask(mask, query.scalar_type()), dropout_p, is_causal,
+      std::nullopt, scale, enable_gqa));
+}
+
+}  // namespace
+
+void register_composites(torch::Library& m) {
+  m.impl("dropout", dropout);
+  m.impl("dropout_", dropout_);
+  m.impl("scaled_dot_product_attention", attention);
+}
+
+}  // namespace torch_lazy

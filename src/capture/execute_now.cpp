@@ -1,0 +1,231 @@
+// Operators that cannot wait: results that depend on data, random draws, no known layout.
+#include "base/metrics.h"
+#include "capture/capture.h"
+#include "capture/tensor.h"
+#include "runtime/backend.h"
+#include "runtime/executor.h"
+#include "runtime/real_tensor.h"
+
+#include <ATen/ATen.h>
+
+namespace torch_lazy {
+namespace {
+
+/// The lazy tensors of a call beside their real counterparts.
+class RealWorld {
+ public:
+  explicit RealWorld(const Call& call) : call_(call) {}
+
+  Stack arguments() {
+    compute();
+    Stack stack;
+    for (size_t i = 0; i < call_.arguments.size(); ++i) {
+      const c10::IValue& value = call_.arguments[i];
+      if (value.isTensor()) {
+        stack.emplace_back(real(value.toTensor()));
+      } else if (value.isTensorList()) {
+        c10::List<at::Tensor> list;
+        for (const c10::IValue& element : value.toListRef()) {
+          list.push_back(real(element.toTensor()));
+        }
+        stack.emplace_back(std::move(list));
+      } else if (value.isOptionalTensorList()) {
+        c10::List<std::optional<at::Tensor>> list;
+        for (const c10::IValue& element : value.toListRef()) {
+          list.push_back(element.isNone() ? std::nullopt
+                                          : std::optional<at::Tensor>(real(element.toTensor())));
+        }
+        stack.emplace_back(std::move(list));
+      } else if (value.isDevice() && value.toDevice().type() == at::kLazy) {
+        stack.emplace_back(real_device());
+      } else {
+        stack.push_back(value);
+      }
+    }
+    return stack;
+  }
+
+  /// A result that the schema calls new. One that shares memory with something is copied.
+  at::Tensor wrap(const at::Tensor& result) const {
+    if (!result.defined()) {
+      return result;
+    }
+    TORCH_CHECK_NOT_IMPLEMENTED(
+        result.layout() == at::kStrided && !result.is_quantized() && !result.is_nested(),
+        "torch-lazy: ", call_.op.name, " gives a ", kind(result), " tensor (", result.toString(),
+        "), and device lazy holds plain strided tensors only. Call it on the CPU: tensor.cpu()");
+    if (result.device() != real_device()) {
+      return result;  // an operator that answers with a CPU tensor on every device
+    }
+    return adopt(result.storage().use_count() > 1 ? result.clone() : result);
+  }
+
+  /// A result that the schema calls a view of `base`.
+  at::Tensor wrap_view(const at::Tensor& result, const at::Tensor& base) const {
+    if (!result.defined()) {
+      return result;
+    }
+    for (const auto& [lazy, real] : pairs_) {
+      if (lazy.is_same(base) && real.is_alias_of(result)) {
+        return make_tensor(base.storage(), Layout::of(result));
+      }
+    }
+    return wrap(result);
+  }
+
+  /// Gives lazy tensors that the operator resized their new sizes.
+  bool follow_resizes() const {
+    bool resized = false;
+    for (const auto& [lazy, real] : pairs_) {
+      Layout after = Layout::of(real);
+      if (after.matches(lazy)) {
+        continue;
+      }
+      resized = true;
+      Buffer& buffer = buffer_of(lazy);
+      int64_t nbytes = static_cast<int64_t>(real.storage().nbytes());
+      if (nbytes > buffer.nbytes) {
+        {
+          GraphLock lock;
+          buffer.nbytes = nbytes;
+        }
+        lazy.storage().unsafeGetStorageImpl()->set_nbytes(nbytes);
+        set_buffer_data(buffer, real.storage());
+      }
+      lazy.unsafeGetTensorImpl()->set_sizes_and_strides(after.sizes, after.strides, after.offset);
+    }
+    return resized;
+  }
+
+ private:
+  static const char* kind(const at::Tensor& t) {
+    return t.is_quantized() ? "quantized" : t.is_nested() ? "nested" : "sparse";
+  }
+
+  /// One run for everything the call reads, and the pending readers of what it writes.
+  void compute() {
+    std::vector<Buffer*> read;
+    std::vector<Buffer*> written;
+    for (size_t i = 0; i < call_.arguments.size(); ++i) {
+      const c10::IValue& value = call_.arguments[i];
+      bool write = call_.op.arguments[i].written || call_.op.writes_unannotated_statistics ||
+                   call_.op.immediate == Immediate::unsupported_arguments;
+      auto add = [&](const at::Tensor& t) {
+        if (is_lazy(t)) {
+          (write ? written : read).push_back(&buffer_of(t));
+        }
+      };
+      if (value.isTensor()) {
+        add(value.toTensor());
+      } else if (value.isTensorList() || value.isOptionalTensorList()) {
+        for (const c10::IValue& element : value.toListRef()) {
+          if (!element.isNone()) {
+            add(element.toTensor());
+          }
+        }
+      }
+    }
+    run_buffers(read);
+    if (!written.empty()) {
+      run_buffers(written, /*to_write=*/true);
+    }
+  }
+
+  at::Tensor real(const at::Tensor& tensor) {
+    if (!is_lazy(tensor)) {
+      return tensor;
+    }
+    for (const auto& [lazy, real] : pairs_) {
+      if (lazy.is_same(tensor)) {
+        return real;
+      }
+    }
+    pairs_.emplace_back(tensor, real_of(tensor));
+    return pairs_.back().second;
+  }
+
+  const Call& call_;
+  std::vector<std::pair<at::Tensor, at::Tensor>> pairs_;
+};
+
+c10::IValue wrap_result(const RealWorld& world, const Call& call, const c10::IValue& result,
+                        const ReturnInfo& info) {
+  if (info.kind == ReturnInfo::Kind::written) {
+    return call.arguments[info.argument];
+  }
+  const bool view = info.kind == ReturnInfo::Kind::view && call.arguments[info.argument].isTensor();
+  auto wrap = [&](const at::Tensor& t) {
+    return view ? world.wrap_view(t, call.arguments[info.argument].toTensor()) : world.wrap(t);
+  };
+  if (result.isTensor()) {
+    return wrap(result.toTensor());
+  }
+  if (result.isTensorList()) {
+    c10::List<at::Tensor> list;
+    for (const c10::IValue& element : result.toListRef()) {
+      list.push_back(wrap(element.toTensor()));
+    }
+    return list;
+  }
+  return result;
+}
+
+void learn(const Call& call, const Stack& results) {
+  DescriptionPtr description = observe(call, results);
+  if (!description) {
+    return;
+  }
+  std::vector<DescriptionPtr> evicted;
+  GraphLock lock;
+  DescriptionTable::instance().add(std::move(description), evicted);
+  for (DescriptionPtr& old : evicted) {
+    lock.trash(std::move(old));
+  }
+}
+
+}  // namespace
+
+void execute_now(Call& call, Stack* stack, bool observe_layouts) {
+  metrics::count_fallback(call.op.name);
+  ExecutionLock execution;
+  RealWorld world(call);
+  Stack real = world.arguments();
+  BelowEverything below;
+  call.op.handle.redispatchBoxed(c10::DispatchKeySet(real_key()), &real);
+  const bool resized = world.follow_resizes();  // then what we saw describes another call
+  if (observe_layouts && !resized) {
+    learn(call, real);
+  }
+  Stack results;
+  for (size_t i = 0; i < real.size(); ++i) {
+    c10::IValue value = std::move(real[i]);
+    results.push_back(wrap_result(world, call, value, call.op.returns[i]));
+  }
+  torch::jit::drop(*stack, call.arguments.size());
+  for (c10::IValue& result : results) {
+    stack->push_back(std::move(result));
+  }
+}
+
+void draw_now(Call& call, Stack* stack) {
+  const at::Tensor self = call.arguments[0].toTensor();
+  bool covers = is_lazy(self) && self.storage_offset() == 0 &&
+                self.is_non_overlapping_and_dense() && self.nbytes() == self.storage().nbytes();
+  if (!covers) {
+    return execute_now(call, stack, false);
+  }
+  call.op.captured->add();
+  Buffer& buffer = buffer_of(self);
+  Stack real(call.arguments.begin(), call.arguments.end());
+  c10::Storage memory = allocate(buffer.nbytes);
+  real[0] = real_tensor(memory, Layout::of(self));
+  {
+    BelowEverything below;
+    call.op.handle.redispatchBoxed(c10::DispatchKeySet(real_key()), &real);
+  }
+  set_buffer_data(buffer, std::move(memory));
+  torch::jit::drop(*stack, call.arguments.size());
+  stack->emplace_back(self);
+}
+
+}  // namespace torch_lazy

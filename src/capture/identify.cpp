@@ -1,0 +1,383 @@
+// The key of a call: every fact on which its results' layouts, and the meaning of its node, depend.
+#include "base/hash.h"
+#include "capture/call.h"
+#include "capture/tensor.h"
+
+#include <ATen/ATen.h>
+#include <c10/core/DefaultDtype.h>
+
+#include <cmath>
+#include <cstring>
+
+namespace torch_lazy {
+namespace {
+
+// Tags that keep different kinds of arguments apart.
+enum Tag : uint64_t {
+  kNone = 1,
+  kUndefined,
+  kLazyTensor,
+  kConstantTensor,
+  kScalarTensor,
+  kInt,
+  kBool,
+  kDouble,
+  kString,
+  kDevice,
+  kIntList,
+  kBoolList,
+  kDoubleList,
+  kTensorList,
+  kGenericList,
+  kNumber,
+  kNumberList,
+};
+
+uint64_t word_of(double value) {
+  uint64_t word;
+  std::memcpy(&word, &value, sizeof(word));
+  return word;
+}
+
+uint64_t number_kind(const c10::IValue& value) {
+  return value.isInt() ? 1 : value.isDouble() ? 2 : value.isBool() ? 3 : 4;
+}
+
+// Values of one class are treated alike by every kernel that looks at a number.
+uint64_t number_class(const c10::IValue& value) {
+  if (value.isComplexDouble()) {
+    return 0;
+  }
+  double number = value.isInt()      ? static_cast<double>(value.toInt())
+                  : value.isDouble() ? value.toDouble()
+                                     : static_cast<double>(value.toBool());
+  if (std::isnan(number)) {
+    return 1;
+  }
+  if (std::isinf(number)) {
+    return number > 0 ? 2 : 3;
+  }
+  for (uint64_t i = 0; i < 4; ++i) {
+    if (number == static_cast<double>(i)) {
+      return 4 + i;
+    }
+  }
+  if (number == 0.5) {
+    return 8;
+  }
+  return (number < 0 ? 9 : number < 1 ? 10 : 11) + (number == std::trunc(number) ? 16 : 0);
+}
+
+class Identifier {
+ public:
+  explicit Identifier(Call& call) : call_(call), key_(call.key) {}
+
+  bool argument(const c10::IValue& value, const ArgumentInfo& info) {
+    switch (info.kind) {
+      case ArgumentKind::tensor:
+        if (value.isTensor()) {
+          return tensor(value.toTensor(), /*accepts_cpu=*/false);
+        }
+        break;
+      case ArgumentKind::tensor_list:
+        if (value.isList()) {
+          return tensor_list(value);
+        }
+        break;
+      case ArgumentKind::number:
+        if (value.isScalar() && info.policy != NumberPolicy::attribute) {
+          number(value, info.policy);
+          return true;
+        }
+        break;
+      case ArgumentKind::number_list:
+        if (value.isList() && info.policy != NumberPolicy::attribute) {
+          return number_list(value);
+        }
+        break;
+      case ArgumentKind::other:
+        break;
+    }
+    return attribute(value);
+  }
+
+ private:
+  void put(uint64_t word) { key_.push_back(word); }
+
+  bool tensor(const at::Tensor& t, bool accepts_cpu) {
+    if (!t.defined()) {
+      put(kUndefined);
+      return true;
+    }
+    const c10::TensorImpl* impl = t.unsafeGetTensorImpl();
+    if (impl->device_type() == at::kLazy) {
+      if (!impl->has_storage()) {
+        return false;
+      }
+      put_layout(t, kLazyTensor);
+      call_.tensors.push_back(&t);
+      return true;
+    }
+    if (t.layout() != at::kStrided) {
+      TORCH_CHECK_NOT_IMPLEMENTED(false, "torch-lazy: ", call_.op.name, " was given a ",
+                                  t.toString(), " beside a lazy tensor; device lazy works with ",
+                                  "plain strided tensors");
+    }
+    if (t.dim() == 0 && t.is_cpu()) {
+      put(kScalarTensor | static_cast<uint64_t>(t.scalar_type()) << 8 |
+          static_cast<uint64_t>(impl->is_wrapped_number()) << 16);
+      // A wrapped number belongs to nobody; any other tensor may change right after the call.
+      call_.numbers.emplace_back(impl->is_wrapped_number() ? t : t.detach().clone());
+      return true;
+    }
+    if (accepts_cpu && t.is_cpu()) {
+      put_layout(t, kConstantTensor);
+      call_.tensors.push_back(&t);
+      return true;
+    }
+    TORCH_CHECK(false, "Expected all tensors to be on the same device, but found at least two "
+                "devices, lazy:0 and ", t.device(), "! (when calling ", call_.op.name,
+                ": Input tensor is not a lazy tensor: ", t.toString(), ")");
+  }
+
+  void put_layout(const at::Tensor& t, Tag tag) {
+    const c10::TensorImpl* impl = t.unsafeGetTensorImpl();
+    at::IntArrayRef sizes = impl->sizes();
+    at::IntArrayRef strides = impl->strides();
+    put(tag | static_cast<uint64_t>(t.scalar_type()) << 8 | (t.is_conj() ? 1 << 16 : 0) |
+        (t.is_neg() ? 1 << 17 : 0) | (impl->is_wrapped_number() ? 1 << 18 : 0) |
+        static_cast<uint64_t>(sizes.size()) << 24);
+    put(static_cast<uint64_t>(impl->storage_offset()));
+    put(impl->unsafe_storage().nbytes());
+    for (int64_t size : sizes) {
+      put(static_cast<uint64_t>(size));
+    }
+    for (int64_t stride : strides) {
+      put(static_cast<uint64_t>(stride));
+    }
+  }
+
+  bool tensor_list(const c10::IValue& value) {
+    c10::ArrayRef<c10::IValue> list = value.toListRef();
+    const bool optional = value.isOptionalTensorList();
+    put(kTensorList | static_cast<uint64_t>(optional) << 8 |
+        static_cast<uint64_t>(list.size()) << 16);
+    for (const c10::IValue& element : list) {
+      if (element.isNone()) {
+        put(kNone);
+      } else if (!tensor(element.toTensor(), optional)) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  void number(const c10::IValue& value, NumberPolicy policy) {
+    put(kNumber | number_kind(value) << 8 |
+        (policy == NumberPolicy::by_class ? number_class(value) << 16 : 0));
+    call_.numbers.push_back(value);
+  }
+
+  bool number_list(const c10::IValue& value) {
+    c10::ArrayRef<c10::IValue> owned;
+    std::vector<c10::IValue> doubles;
+    if (value.isDoubleList()) {
+      for (double d : value.toDoubleVector()) {
+        doubles.emplace_back(d);
+      }
+      owned = doubles;
+    } else {
+      owned = value.toListRef();
+    }
+    put(kNumberList | static_cast<uint64_t>(value.isDoubleList()) << 8 |
+        static_cast<uint64_t>(owned.size()) << 16);
+    for (const c10::IValue& element : owned) {
+      if (!element.isScalar()) {
+        return false;
+      }
+      put(number_kind(element));
+    }
+    call_.numbers.push_back(value);
+    return true;
+  }
+
+  bool attribute(const c10::IValue& value) {
+    if (value.isNone()) {
+      put(kNone);
+    } else if (value.isInt()) {
+      put(kInt);
+      put(static_cast<uint64_t>(value.toInt()));
+    } else if (value.isBool()) {
+      put(kBool | static_cast<uint64_t>(value.toBool()) << 8);
+    } else if (value.isDouble()) {
+      put(kDouble);
+      put(word_of(value.toDouble()));
+    } else if (value.isString()) {
+      const std::string& text = value.toStringRef();
+      put(kString | static_cast<uint64_t>(text.size()) << 8);
+      for (size_t i = 0; i < text.size(); i += 8) {
+        uint64_t word = 0;
+        std::memcpy(&word, text.data() + i, std::min<size_t>(8, text.size() - i));
+        put(word);
+      }
+    } else if (value.isDevice()) {
+      at::Device device = value.toDevice();
+      put(kDevice | static_cast<uint64_t>(device.type()) << 8 |
+          static_cast<uint64_t>(static_cast<uint8_t>(device.index())) << 16);
+    } else if (value.isIntList()) {
+      auto list = value.toIntList();
+      put(kIntList | static_cast<uint64_t>(list.size()) << 8);
+      for (int64_t element : list) {
+        put(static_cast<uint64_t>(element));
+      }
+    } else if (value.isBoolList()) {
+      auto list = value.toBoolList();
+      put(kBoolList | static_cast<uint64_t>(list.size()) << 8);
+      for (bool element : list) {
+        put(element);
+      }
+    } else if (value.isDoubleList()) {
+      auto list = value.toDoubleList();
+      put(kDoubleList | static_cast<uint64_t>(list.size()) << 8);
+      for (double element : list) {
+        put(word_of(element));
+      }
+    } else if (value.isTensor()) {
+      return tensor(value.toTensor(), false);
+    } else if (value.isComplexDouble()) {
+      put(kDouble | 1 << 8);
+      put(word_of(value.toComplexDouble().real()));
+      put(word_of(value.toComplexDouble().imag()));
+    } else if (value.isList()) {
+      c10::ArrayRef<c10::IValue> list = value.toListRef();
+      put(kGenericList | static_cast<uint64_t>(list.size()) << 8);
+      for (const c10::IValue& element : list) {
+        if (element.isTensor() || !attribute(element)) {
+          return false;
+        }
+      }
+    } else {
+      return false;  // a generator, an object, a symbolic size
+    }
+    return true;
+  }
+
+  Call& call_;
+  Key& key_;
+};
+
+class SourceBuilder {
+ public:
+  int operand() { return operands_++; }
+  int number() { return numbers_++; }
+
+  int tensor(const c10::IValue& value) {
+    if (value.isNone() || !value.toTensor().defined()) {
+      return -1;
+    }
+    const at::Tensor& t = value.toTensor();
+    if (!is_lazy(t) && t.dim() == 0) {
+      return -2 - number();
+    }
+    return operand();
+  }
+
+ private:
+  int operands_ = 0;
+  int numbers_ = 0;
+};
+
+}  // namespace
+
+bool identify(Call& call) {
+  call.key.push_back(call.op.identity);
+  call.key.push_back(static_cast<uint64_t>(c10::get_default_dtype_as_scalartype()));
+  Identifier identifier(call);
+  for (size_t i = 0; i < call.arguments.size(); ++i) {
+    if (!identifier.argument(call.arguments[i], call.op.arguments[i])) {
+      return false;
+    }
+  }
+  if (call.op.writes && call.tensors.size() > 1) {
+    // Which operands share memory decides whether a write is legal (and eager checks it).
+    for (size_t i = 1; i < call.tensors.size(); ++i) {
+      size_t first = 0;
+      while (!call.tensors[first]->is_alias_of(*call.tensors[i])) {
+        ++first;
+      }
+      call.key.push_back(first);
+    }
+  }
+  call.hash = hash_words(call.key);
+  return true;
+}
+
+std::vector<ArgumentSource> argument_sources(const Call& call) {
+  std::vector<ArgumentSource> sources;
+  SourceBuilder next;
+  for (size_t i = 0; i < call.arguments.size(); ++i) {
+    const c10::IValue& value = call.arguments[i];
+    const ArgumentInfo& info = call.op.arguments[i];
+    ArgumentSource source;
+    if (value.isTensor()) {
+      int which = next.tensor(value);
+      if (which >= 0) {
+        source.kind = ArgumentSource::Kind::operand;
+        source.index = which;
+      } else if (which == -1) {
+        source.value = at::Tensor();
+      } else {
+        source.kind = ArgumentSource::Kind::number;
+        source.index = -2 - which;
+      }
+    } else if (info.kind == ArgumentKind::tensor_list && value.isList()) {
+      source.kind = value.isOptionalTensorList() ? ArgumentSource::Kind::optional_list
+                                                 : ArgumentSource::Kind::operand_list;
+      for (const c10::IValue& element : value.toListRef()) {
+        source.elements.push_back(next.tensor(element));
+      }
+    } else if (info.policy != NumberPolicy::attribute &&
+               ((info.kind == ArgumentKind::number && value.isScalar()) ||
+                (info.kind == ArgumentKind::number_list && value.isList()))) {
+      source.kind = ArgumentSource::Kind::number;
+      source.index = next.number();
+    } else {
+      source.value = value;
+    }
+    sources.push_back(std::move(source));
+  }
+  return sources;
+}
+
+std::vector<Write> written_operands(const Call& call) {
+  std::vector<Write> writes;
+  std::vector<ArgumentSource> sources = argument_sources(call);
+  bool statistics = call.op.writes_unannotated_statistics;
+  if (statistics && call.op.name == "aten::native_batch_norm") {
+    statistics = call.arguments[5].toBool();  // training
+  }
+  const auto& schema = call.op.handle.schema().arguments();
+  for (size_t i = 0; i < sources.size(); ++i) {
+    bool written = call.op.arguments[i].written ||
+                   (statistics && (schema[i].name() == "running_mean" ||
+                                   schema[i].name() == "running_var"));
+    if (!written) {
+      continue;
+    }
+    if (sources[i].kind == ArgumentSource::Kind::operand) {
+      writes.push_back({sources[i].index});
+    }
+    for (int element : sources[i].elements) {
+      if (element >= 0) {
+        writes.push_back({element});
+      }
+    }
+    TORCH_CHECK(sources[i].kind != ArgumentSource::Kind::number,
+                "Expected all tensors to be on the same device, but found at least two devices, "
+                "lazy:0 and cpu! (when calling ", call.op.name, ": argument ", schema[i].name(),
+                " is written but is not a lazy tensor)");
+  }
+  return writes;
+}
+
+}  // namespace torch_lazy

@@ -1,0 +1,281 @@
+// The few operators that have kernels of their own: making tensors, moving data between devices,
+// reading a number, and changing what a tensor refers to.
+#include "base/metrics.h"
+#include "capture/capture.h"
+#include "capture/register.h"
+#include "capture/tensor.h"
+#include "runtime/backend.h"
+#include "runtime/executor.h"
+#include "runtime/real_tensor.h"
+
+#include <ATen/ATen.h>
+#include <ATen/EmptyTensor.h>
+#include <ATen/ExpandUtils.h>
+#include <ATen/NativeFunctions.h>
+#include <torch/library.h>
+
+namespace torch_lazy {
+namespace {
+
+void check_factory(std::optional<at::Layout> layout, std::optional<bool> pin_memory,
+                   std::optional<at::Device> device) {
+  TORCH_CHECK_NOT_IMPLEMENTED(layout.value_or(at::kStrided) == at::kStrided,
+                              "torch-lazy: device lazy holds plain strided tensors only, but ",
+                              *layout, " was asked for");
+  TORCH_CHECK(!pin_memory.value_or(false), "torch-lazy: only CPU tensors can be pinned");
+  TORCH_CHECK(!device || device->index() <= 0, "torch-lazy: there is one lazy device, lazy:0, but ",
+              *device, " was asked for");
+}
+
+Layout dense_layout(at::IntArrayRef sizes, at::ScalarType dtype,
+                    std::optional<at::MemoryFormat> memory_format) {
+  Layout layout;
+  layout.dtype = dtype;
+  layout.sizes.assign(sizes.begin(), sizes.end());
+  if (memory_format.value_or(at::MemoryFormat::Contiguous) == at::MemoryFormat::Contiguous) {
+    layout.strides.resize(sizes.size());
+    int64_t stride = 1;
+    for (size_t i = sizes.size(); i-- > 0;) {
+      layout.strides[i] = stride;
+      stride *= std::max<int64_t>(sizes[i], 1);
+    }
+    return layout;
+  }
+  at::Tensor meta = at::detail::empty_meta(sizes, dtype, memory_format);
+  layout.strides.assign(meta.strides().begin(), meta.strides().end());
+  return layout;
+}
+
+at::Tensor empty(c10::SymIntArrayRef size, std::optional<at::ScalarType> dtype,
+                 std::optional<at::Layout> layout, std::optional<at::Device> device,
+                 std::optional<bool> pin_memory, std::optional<at::MemoryFormat> memory_format) {
+  check_factory(layout, pin_memory, device);
+  auto sizes = C10_AS_INTARRAYREF_SLOW(size);
+  at::detail::check_size_nonnegative(sizes);
+  Layout dense = dense_layout(sizes, c10::dtype_or_default(dtype), memory_format);
+  int64_t nbytes = static_cast<int64_t>(
+      at::detail::computeStorageNbytesContiguous(sizes, c10::elementSize(dense.dtype)));
+  return make_undefined(dense, nbytes);
+}
+
+at::Tensor empty_strided(c10::SymIntArrayRef size, c10::SymIntArrayRef stride,
+                         std::optional<at::ScalarType> dtype, std::optional<at::Layout> layout,
+                         std::optional<at::Device> device, std::optional<bool> pin_memory) {
+  check_factory(layout, pin_memory, device);
+  auto sizes = C10_AS_INTARRAYREF_SLOW(size);
+  auto strides = C10_AS_INTARRAYREF_SLOW(stride);
+  at::detail::check_size_nonnegative(sizes);
+  Layout strided;
+  strided.dtype = c10::dtype_or_default(dtype);
+  strided.sizes.assign(sizes.begin(), sizes.end());
+  strided.strides.assign(strides.begin(), strides.end());
+  int64_t nbytes = static_cast<int64_t>(
+      at::detail::computeStorageNbytes(sizes, strides, c10::elementSize(strided.dtype)));
+  return make_undefined(strided, nbytes);
+}
+
+/// Calls the boxed kernel for an operator that also has a kernel here.
+at::Tensor capture_one(const char* name, Stack stack) {
+  auto op = c10::Dispatcher::singleton().findSchemaOrThrow(name, "");
+  capture(op, &stack);
+  return stack[0].toTensor();
+}
+
+/// Memory of the real device with `source` copied into it in the layout of `like`.
+c10::Storage upload(const at::Tensor& source, const Layout& like, int64_t nbytes) {
+  c10::Storage memory = allocate(nbytes);
+  BelowEverything below;
+  real_tensor(memory, like).copy_(source);
+  return memory;
+}
+
+at::Tensor& copy_(at::Tensor& self, const at::Tensor& source, bool non_blocking) {
+  if (!is_lazy(self)) {
+    metrics::counter("lazy::copy_to_host").add();
+    ExecutionLock execution;
+    self.copy_(real_of(source), non_blocking);
+    return self;
+  }
+  at::Tensor from = source;
+  if (!is_lazy(source)) {
+    TORCH_CHECK_NOT_IMPLEMENTED(source.layout() == at::kStrided && !source.is_quantized(),
+                                "torch-lazy: cannot copy a ", source.toString(),
+                                " into a lazy tensor");
+    const bool covers = self.storage_offset() == 0 && self.is_non_overlapping_and_dense() &&
+                        self.nbytes() == self.storage().nbytes();
+    at::Tensor expanded = *at::expand_inplace(self, source, "copy_");
+    if (covers) {
+      Buffer& buffer = buffer_of(self);
+      set_buffer_data(buffer, upload(expanded, Layout::of(self), buffer.nbytes));
+      return self;
+    }
+    at::Tensor plain = at::empty(source.sizes(), source.options().device(real_device()));
+    plain.copy_(source);
+    from = adopt(plain);
+  }
+  capture_one("aten::copy_", {self, from, non_blocking});
+  return self;
+}
+
+at::Tensor to_copy(const at::Tensor& self, std::optional<at::ScalarType> dtype,
+                   std::optional<at::Layout> layout, std::optional<at::Device> device,
+                   std::optional<bool> pin_memory, bool non_blocking,
+                   std::optional<at::MemoryFormat> memory_format) {
+  TORCH_CHECK_NOT_IMPLEMENTED(layout.value_or(at::kStrided) == at::kStrided,
+                              "torch-lazy: device lazy holds plain strided tensors only, but ",
+                              *layout, " was asked for");
+  if (!device || device->type() == at::kLazy) {
+    check_factory(layout, pin_memory, device);
+    return capture_one("aten::_to_copy", {self, dtype, layout, c10::IValue(), c10::IValue(),
+                                          non_blocking, memory_format});
+  }
+  metrics::counter("lazy::copy_to_host").add();
+  ExecutionLock execution;
+  return at::_to_copy(real_of(self), at::TensorOptions(dtype.value_or(self.scalar_type()))
+                                         .layout(layout)
+                                         .device(device)
+                                         .pinned_memory(pin_memory),
+                      non_blocking, memory_format);
+}
+
+/// PyTorch's own kernel drops the strides when the target is a lazy device (it believes that such
+/// devices have none), so for that target it is replaced, on the devices data comes from.
+at::Tensor to_copy_from_elsewhere(const at::Tensor& self, std::optional<at::ScalarType> dtype,
+                                  std::optional<at::Layout> layout,
+                                  std::optional<at::Device> device, std::optional<bool> pin_memory,
+                                  bool non_blocking,
+                                  std::optional<at::MemoryFormat> memory_format) {
+  const bool preserve = memory_format.value_or(at::MemoryFormat::Preserve) ==
+                        at::MemoryFormat::Preserve;
+  if (!device || device->type() != at::kLazy || !preserve ||
+      !self.is_non_overlapping_and_dense()) {
+    return at::native::_to_copy(self, dtype, layout, device, pin_memory, non_blocking,
+                                memory_format);
+  }
+  at::Tensor result = at::empty_strided(self.sizes(), self.strides(),
+                                        self.options()
+                                            .dtype(dtype.value_or(self.scalar_type()))
+                                            .device(*device)
+                                            .layout(layout)
+                                            .pinned_memory(pin_memory));
+  return result.copy_(self, non_blocking);
+}
+
+at::Scalar local_scalar_dense(const at::Tensor& self) {
+  metrics::count_fallback("aten::_local_scalar_dense");
+  ExecutionLock execution;
+  return real_of(self).item();
+}
+
+const at::Tensor& resize_(const at::Tensor& self, c10::SymIntArrayRef size,
+                          std::optional<at::MemoryFormat> memory_format) {
+  auto sizes = C10_AS_INTARRAYREF_SLOW(size);
+  at::detail::check_size_nonnegative(sizes);
+  if (self.sizes() != sizes) {
+    Layout layout = dense_layout(sizes, self.scalar_type(), std::nullopt);
+    grow_storage(self.storage(), bytes_spanned(layout.sizes, layout.strides, self.storage_offset(),
+                                               layout.dtype));
+    self.unsafeGetTensorImpl()->set_sizes_and_strides(layout.sizes, layout.strides);
+  }
+  if (memory_format) {
+    TORCH_CHECK(*memory_format != at::MemoryFormat::Preserve, "Unsupported memory format",
+                *memory_format);
+    self.unsafeGetTensorImpl()->empty_tensor_restride(*memory_format);
+  }
+  return self;
+}
+
+at::Tensor& set_storage(at::Tensor& self, at::Storage source, c10::SymInt offset,
+                        c10::SymIntArrayRef size, c10::SymIntArrayRef stride) {
+  auto sizes = C10_AS_INTARRAYREF_SLOW(size);
+  auto strides = C10_AS_INTARRAYREF_SLOW(stride);
+  TORCH_CHECK(source.device().type() == self.device().type(),
+              "Attempted to set the storage of a tensor on device \"", self.device(),
+              "\" to a storage on different device \"", source.device(),
+              "\".  This is no longer allowed; the devices must match.");
+  TORCH_CHECK(sizes.size() == strides.size() || strides.empty(), "mismatch in length of strides ",
+              "and shape");
+  Layout layout = dense_layout(sizes, self.scalar_type(), std::nullopt);
+  if (!strides.empty() || sizes.empty()) {
+    layout.strides.assign(strides.begin(), strides.end());
+  }
+  int64_t start = offset.expect_int();
+  TORCH_CHECK(start >= 0, "Tensor: invalid storage offset ", start);
+  self.unsafeGetTensorImpl()->set_storage_keep_dtype(source);
+  grow_storage(source, bytes_spanned(layout.sizes, layout.strides, start, layout.dtype));
+  self.unsafeGetTensorImpl()->set_sizes_and_strides(layout.sizes, layout.strides, start);
+  return self;
+}
+
+at::Tensor& set_whole_storage(at::Tensor& self, at::Storage source) {
+  int64_t count = static_cast<int64_t>(source.nbytes() / self.dtype().itemsize());
+  return set_storage(self, std::move(source), 0, c10::SymIntArrayRef({c10::SymInt(count)}), {});
+}
+
+at::Tensor& set_tensor(at::Tensor& self, const at::Tensor& source) {
+  TORCH_CHECK(self.scalar_type() == source.scalar_type(), "Could not set tensor of type ",
+              source.dtype(), " to a tensor of type ", self.dtype());
+  if (!self.is_same(source)) {
+    set_storage(self, source.storage(), source.sym_storage_offset(), source.sym_sizes(),
+                source.sym_strides());
+  }
+  return self;
+}
+
+at::Tensor& set_empty(at::Tensor& self) {
+  return set_storage(self, make_storage(0), 0, c10::SymIntArrayRef({c10::SymInt(0)}), {});
+}
+
+bool is_set_to(const at::Tensor& self, const at::Tensor& source) {
+  return self.storage().is_alias_of(source.storage()) &&
+         self.storage_offset() == source.storage_offset() && self.sizes() == source.sizes() &&
+         self.strides() == source.strides();
+}
+
+/// Yes in both directions, so that `module.to("lazy")` keeps its parameters' identity.
+bool has_compatible_shallow_copy_type(const at::Tensor& self, const at::Tensor& from) {
+  auto plain = [](const at::Tensor& t) {
+    return t.layout() == at::kStrided && !t.is_quantized() &&
+           !t.unsafeGetTensorImpl()->key_set().has(c10::DispatchKey::Python) &&
+           t.unsafeGetTensorImpl()->has_storage();
+  };
+  return plain(self) && plain(from);
+}
+
+/// A tensor that is zero without having memory; here it simply has some.
+at::Tensor efficient_zeros(at::IntArrayRef size, std::optional<at::ScalarType> dtype,
+                           std::optional<at::Layout> layout, std::optional<at::Device> device,
+                           std::optional<bool> pin_memory) {
+  check_factory(layout, pin_memory, device);
+  return at::zeros(size, at::TensorOptions().dtype(dtype).device(kLazyDevice));
+}
+
+}  // namespace
+
+void register_kernels(torch::Library& m) {
+  m.impl("empty.memory_format", empty);
+  m.impl("empty_strided", empty_strided);
+  m.impl("copy_", copy_);
+  m.impl("_to_copy", to_copy);
+  m.impl("_local_scalar_dense", local_scalar_dense);
+  m.impl("resize_", resize_);
+  m.impl("set_.source_Storage_storage_offset", set_storage);
+  m.impl("set_.source_Storage", set_whole_storage);
+  m.impl("set_.source_Tensor", set_tensor);
+  m.impl("set_", set_empty);
+  m.impl("is_set_to", is_set_to);
+  m.impl("_has_compatible_shallow_copy_type", has_compatible_shallow_copy_type);
+  m.impl("_efficientzerotensor", efficient_zeros);
+  // A view makes no node: PyTorch's own functions for strided tensors do all there is to do.
+  m.impl("as_strided", at::native::as_strided_tensorimpl);
+  m.impl("as_strided_", at::native::as_strided__symint);
+  m.impl("view", at::native::view);
+  m.impl("_reshape_alias", at::native::_reshape_alias);
+  m.impl("unfold", at::native::unfold);
+  m.impl("view_as_real", at::native::view_as_real);
+  m.impl("view_as_complex", at::native::view_as_complex);
+}
+
+void register_uploads(torch::Library& m) { m.impl("_to_copy", to_copy_from_elsewhere); }
+
+}  // namespace torch_lazy

@@ -1,0 +1,17 @@
+// Who registers what with PyTorch's dispatcher; register.cpp calls these in order.
+#pragma once
+
+#include <torch/library.h>
+
+namespace torch_lazy {
+
+/// Operators with kernels of their own, for the key Lazy.
+void register_kernels(torch::Library& library);
+
+/// Composite operators that take the real device's branch, for Lazy and AutogradLazy.
+void register_composites(torch::Library& library);
+
+/// Copies to a lazy tensor, for the keys of the devices data comes from.
+void register_uploads(torch::Library& library);
+
+}  // namespace torch_lazy

@@ -1,0 +1,186 @@
+// Lazy tensors, their storages and addresses.
+#include "capture/tensor.h"
+
+#include "capture/autocast.h"
+#include "runtime/backend.h"
+#include "runtime/executor.h"
+#include "runtime/real_tensor.h"
+
+#include <ATen/ATen.h>
+#include <c10/core/StorageImpl.h>
+#include <sys/mman.h>
+
+#include <atomic>
+
+namespace torch_lazy {
+namespace {
+
+// A storage needs an address of its own that is not null: serialisation and the detection of shared
+// tensors compare addresses. They come from a region that may be neither read nor written.
+class Addresses {
+ public:
+  Addresses() {
+    for (size_ = size_t{1} << 44; size_ >= size_t{1} << 32; size_ >>= 2) {
+      void* region = mmap(nullptr, size_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+                          -1, 0);
+      if (region != MAP_FAILED) {
+        base_ = static_cast<char*>(region);
+        return;
+      }
+    }
+    TORCH_CHECK(false, "torch-lazy: no address space could be reserved for lazy tensors");
+  }
+
+  void* next(int64_t nbytes) {
+    constexpr uint64_t kLargest = uint64_t{1} << 20;  // distinct starts matter more than extents
+    uint64_t step = std::min<uint64_t>((static_cast<uint64_t>(nbytes) + 64) & ~uint64_t{63},
+                                       kLargest);
+    uint64_t offset = used_.fetch_add(step, std::memory_order_relaxed);
+    return base_ + offset % (size_ - kLargest);
+  }
+
+ private:
+  char* base_ = nullptr;
+  size_t size_ = 0;
+  std::atomic<uint64_t> used_{0};
+};
+
+void free_buffer(void* context) {
+  auto* buffer = static_cast<Buffer*>(context);
+  {
+    GraphLock lock;
+    Program::instance().assign(*buffer, nullptr, lock);
+  }
+  delete buffer;
+}
+
+c10::DataPtr make_buffer(size_t nbytes) {
+  static auto* addresses = new Addresses();
+  auto* buffer = new Buffer();
+  static std::atomic<uint64_t> ids{0};
+  buffer->id = ++ids;
+  buffer->nbytes = static_cast<int64_t>(nbytes);
+  return c10::DataPtr(addresses->next(buffer->nbytes), buffer, &free_buffer, kLazyDevice);
+}
+
+class LazyAllocator final : public c10::Allocator {
+ public:
+  c10::DataPtr allocate(size_t nbytes) override { return make_buffer(nbytes); }
+
+  c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
+
+  void copy_data(void*, const void*, size_t) const override {
+    TORCH_CHECK(false, "torch-lazy: the bytes of a lazy tensor cannot be copied by address");
+  }
+};
+
+LazyAllocator& allocator() {
+  static auto* instance = new LazyAllocator();
+  return *instance;
+}
+
+const bool registered = [] {
+  c10::SetAllocator(c10::DeviceType::Lazy, &allocator());
+  return true;
+}();
+
+}  // namespace
+
+c10::DispatchKeySet lazy_keys() {
+  static const c10::DispatchKeySet keys =
+      c10::DispatchKeySet(c10::DispatchKey::Lazy) | c10::DispatchKeySet(kLazyAutocastKey);
+  return keys;
+}
+
+bool is_lazy(const at::Tensor& tensor) {
+  return tensor.defined() && tensor.device().type() == at::kLazy;
+}
+
+Buffer& buffer_of(const at::Tensor& tensor) {
+  TORCH_CHECK(tensor.unsafeGetTensorImpl()->has_storage() && is_lazy(tensor),
+              "torch-lazy: expected a tensor on device lazy, but got ", tensor.toString(), " on ",
+              tensor.device(), ": it is not a lazy tensor");
+  const c10::DataPtr& pointer = tensor.storage().data_ptr();
+  TORCH_CHECK(pointer.get_deleter() == &free_buffer,
+              "torch-lazy: this lazy tensor was not made by torch-lazy (its storage has no buffer)");
+  return *static_cast<Buffer*>(pointer.get_context());
+}
+
+c10::Storage make_storage(int64_t nbytes) {
+  return c10::Storage(c10::make_intrusive<c10::StorageImpl>(
+      c10::StorageImpl::use_byte_size_t(), nbytes, make_buffer(nbytes), &allocator(),
+      /*resizable=*/true));
+}
+
+at::Tensor make_tensor(c10::Storage storage, const Layout& layout) {
+  auto impl = c10::make_intrusive<c10::TensorImpl>(std::move(storage), lazy_keys(),
+                                                   c10::scalarTypeToTypeMeta(layout.dtype));
+  impl->set_sizes_and_strides(layout.sizes, layout.strides, layout.offset);
+  if (layout.conj) {
+    impl->_set_conj(true);
+  }
+  if (layout.neg) {
+    impl->_set_neg(true);
+  }
+  return at::Tensor(std::move(impl));
+}
+
+at::Tensor make_undefined(const Layout& layout, int64_t nbytes) {
+  return make_tensor(make_storage(nbytes), layout);
+}
+
+void set_buffer_data(Buffer& buffer, c10::Storage data) {
+  GraphLock lock;
+  Program& program = Program::instance();
+  Value* value = program.make_value(buffer.nbytes);
+  program.assign(buffer, value, lock);
+  program.set_data(value, std::move(data));
+}
+
+at::Tensor adopt(const at::Tensor& real) {
+  TORCH_CHECK(real.layout() == at::kStrided && !real.is_quantized() && !real.is_nested(),
+              "torch-lazy: device lazy holds plain strided tensors; this one is ", real.toString());
+  at::Tensor lazy =
+      make_undefined(Layout::of(real), static_cast<int64_t>(real.storage().nbytes()));
+  set_buffer_data(buffer_of(lazy), real.storage());
+  return lazy;
+}
+
+void grow_storage(const c10::Storage& storage, int64_t nbytes) {
+  if (static_cast<int64_t>(storage.nbytes()) >= nbytes) {
+    return;
+  }
+  auto* buffer = static_cast<Buffer*>(storage.data_ptr().get_context());
+  bool undefined = false;
+  {
+    GraphLock lock;
+    undefined = buffer->nbytes == 0 || !buffer->current || buffer->current->undefined();
+    if (undefined) {
+      Program::instance().assign(*buffer, nullptr, lock);
+      buffer->nbytes = nbytes;
+    }
+  }
+  if (!undefined) {
+    ExecutionLock execution;
+    c10::Storage old = materialize(*buffer);
+    c10::Storage grown = allocate(nbytes);
+    Layout bytes;
+    bytes.sizes = {buffer->nbytes};
+    bytes.strides = {1};
+    bytes.dtype = at::kByte;
+    {
+      BelowEverything below;
+      real_tensor(grown, bytes).copy_(real_tensor(old, bytes));
+    }
+    buffer->nbytes = nbytes;
+    set_buffer_data(*buffer, std::move(grown));
+  }
+  storage.unsafeGetStorageImpl()->set_nbytes(nbytes);
+}
+
+at::Tensor real_of(const at::Tensor& lazy, bool to_write) {
+  c10::Storage storage = materialize(buffer_of(lazy), to_write);
+  return real_tensor(std::move(storage), Layout::of(lazy));
+}
+
+}  // namespace torch_lazy

@@ -1,0 +1,42 @@
+// Lazy tensors: plain at::Tensors whose storage leads to a Buffer.
+#pragma once
+
+#include "ir/node.h"
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Allocator.h>
+
+namespace torch_lazy {
+
+inline const at::Device kLazyDevice{at::kLazy, 0};
+
+/// The keys of every lazy tensor (autograd's are added by the tensor itself).
+c10::DispatchKeySet lazy_keys();
+
+bool is_lazy(const at::Tensor& tensor);
+
+/// The buffer behind a lazy tensor; raises a clear error for a lazy tensor that is not ours.
+Buffer& buffer_of(const at::Tensor& tensor);
+
+/// A storage over a new buffer with undefined content.
+c10::Storage make_storage(int64_t nbytes);
+
+/// A lazy tensor that lies in `storage` as `layout` says.
+at::Tensor make_tensor(c10::Storage storage, const Layout& layout);
+
+/// A lazy tensor over a new buffer.
+at::Tensor make_undefined(const Layout& layout, int64_t nbytes);
+
+/// A lazy tensor that takes over the memory of a plain tensor of the real device.
+at::Tensor adopt(const at::Tensor& real);
+
+/// Gives the buffer real memory as its current value.
+void set_buffer_data(Buffer& buffer, c10::Storage data);
+
+/// Grows a storage, keeping its content.
+void grow_storage(const c10::Storage& storage, int64_t nbytes);
+
+/// The real tensor behind a lazy one, computed if need be. The caller holds the execution lock.
+at::Tensor real_of(const at::Tensor& lazy, bool to_write = false);
+
+}  // namespace torch_lazy

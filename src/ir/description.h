@@ -1,0 +1,102 @@
+// The description of a call: everything about it but the data. Equal calls share one description, so
+// a node is a pointer to it plus operands and numbers, and its results need no layout inference.
+#pragma once
+
+#include "ir/layout.h"
+#include "ir/operator.h"
+
+#include <ATen/core/ivalue.h>
+#include <c10/util/SmallVector.h>
+#include <c10/util/intrusive_ptr.h>
+
+#include <cstdint>
+#include <vector>
+
+namespace torch_lazy {
+
+/// The words that identify a call: operator, layouts of tensors, attributes, kinds of numbers.
+using Key = c10::SmallVector<uint64_t, 96>;
+
+/// Where an argument's value comes from when the call is made on the real device.
+struct ArgumentSource {
+  enum class Kind : uint8_t {
+    constant,       // `value`
+    operand,        // the tensor operand `index`
+    operand_list,   // `elements`: operands, -1 for none, -2 - k for the zero-dim tensor number k
+    optional_list,  // likewise, of optional tensors
+    number,         // the node's number `index` (a Scalar, a list of them, or a zero-dim tensor)
+  };
+  Kind kind = Kind::constant;
+  int index = -1;
+  c10::SmallVector<int, 4> elements;
+  c10::IValue value;
+};
+
+/// A result with data of its own.
+struct FreshOutput {
+  Layout layout;
+  int64_t nbytes = 0;  // of its storage
+};
+
+/// An operand that the call writes.
+struct Write {
+  int operand = -1;
+};
+
+/// An operand that the call resizes before it writes it (`out=`). Capture resizes the tensor itself
+/// and describes the call anew, so nodes never resize.
+struct Resize {
+  int operand = -1;
+  Layout layout;
+  int64_t nbytes = 0;  // that its storage needs
+};
+
+/// How a value that the call returns is made.
+struct ReturnSource {
+  enum class Kind : uint8_t { fresh, fresh_list, view, view_list, argument, undefined, constant };
+  Kind kind = Kind::constant;
+  int index = -1;   // first fresh output, or the argument viewed or returned
+  int count = 1;    // of a list
+  std::vector<Layout> views;
+  c10::IValue value;  // constant
+};
+
+struct Description : c10::intrusive_ptr_target {
+  const OperatorInfo* op = nullptr;
+  uint64_t id = 0;
+  uint64_t hash = 0;
+  Key key;
+  std::vector<ArgumentSource> arguments;
+  std::vector<Layout> operands;
+  std::vector<FreshOutput> fresh;
+  std::vector<Write> writes;
+  std::vector<Resize> resizes;
+  std::vector<ReturnSource> returns;
+  int numbers = 0;
+
+  bool makes_node() const { return !fresh.empty() || !writes.empty() || op->effect; }
+};
+
+using DescriptionPtr = c10::intrusive_ptr<Description>;
+
+/// The table of descriptions, by key. Guarded by the graph lock; bounded by a setting.
+class DescriptionTable {
+ public:
+  static DescriptionTable& instance();
+
+  Description* find(const OperatorInfo& op, const Key& key, uint64_t hash) const;
+
+  /// Adds it unless an equal one is there, and returns the one that stays. `evicted` takes what the
+  /// bound pushed out: the caller frees it when no lock is held.
+  Description* add(DescriptionPtr description, std::vector<DescriptionPtr>& evicted);
+
+  size_t size() const { return size_; }
+
+ private:
+  struct Impl;
+  DescriptionTable();
+  Impl* impl_;
+  size_t size_ = 0;
+};
+
+}  // namespace torch_lazy

@@ -1,0 +1,52 @@
+// Layouts of tensors.
+#include "ir/layout.h"
+
+#include <sstream>
+
+namespace torch_lazy {
+
+Layout Layout::of(const at::Tensor& tensor) {
+  Layout layout;
+  layout.sizes.assign(tensor.sizes().begin(), tensor.sizes().end());
+  layout.strides.assign(tensor.strides().begin(), tensor.strides().end());
+  layout.offset = tensor.storage_offset();
+  layout.dtype = tensor.scalar_type();
+  layout.conj = tensor.is_conj();
+  layout.neg = tensor.is_neg();
+  return layout;
+}
+
+bool Layout::operator==(const Layout& other) const {
+  return sizes == other.sizes && strides == other.strides && offset == other.offset &&
+         dtype == other.dtype && conj == other.conj && neg == other.neg;
+}
+
+bool Layout::matches(const at::Tensor& tensor) const {
+  return tensor.scalar_type() == dtype && tensor.storage_offset() == offset &&
+         tensor.sizes() == at::IntArrayRef(sizes) && tensor.strides() == at::IntArrayRef(strides) &&
+         tensor.is_conj() == conj && tensor.is_neg() == neg;
+}
+
+std::string Layout::shape_text() const {
+  std::ostringstream out;
+  out << c10::toString(dtype) << "[";
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    out << (i ? "," : "") << sizes[i];
+  }
+  out << "]";
+  return out.str();
+}
+
+int64_t bytes_spanned(at::IntArrayRef sizes, at::IntArrayRef strides, int64_t offset,
+                      at::ScalarType dtype) {
+  int64_t last = offset;
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    if (sizes[i] == 0) {
+      return 0;
+    }
+    last += (sizes[i] - 1) * strides[i];
+  }
+  return (last + 1) * static_cast<int64_t>(c10::elementSize(dtype));
+}
+
+}  // namespace torch_lazy

@@ -1,0 +1,259 @@
+// Facts about operators from their schemas, and the table of exceptions.
+#include "ir/operator.h"
+
+#include "base/hash.h"
+
+#include <ATen/core/function_schema.h>
+#include <c10/util/flat_hash_map.h>
+
+#include <algorithm>
+#include <memory>
+#include <mutex>
+#include <string_view>
+#include <unordered_map>
+#include <unordered_set>
+
+namespace torch_lazy {
+namespace {
+
+// Operators that write their running statistics without saying so in their schema.
+const std::unordered_set<std::string_view> kWritesStatistics = {
+    "aten::native_batch_norm",           "aten::cudnn_batch_norm",
+    "aten::miopen_batch_norm",           "aten::batch_norm_update_stats",
+    "aten::batch_norm_gather_stats",     "aten::batch_norm_gather_stats_with_counts",
+};
+
+// Operators that return an alias of an argument without saying so.
+const std::unordered_set<std::string_view> kReturnsAlias = {"aten::_unsafe_view"};
+
+// Operators whose result sizes depend on data although no tag says so.
+const std::unordered_set<std::string_view> kDataDependent = {
+    "aten::_ctc_loss.Tensor",
+    "aten::_ctc_loss_backward.Tensor",
+    "aten::_embedding_bag",
+    "aten::_embedding_bag_forward_only",
+    "aten::_pack_padded_sequence",
+    "aten::linalg_lstsq",
+    "aten::linalg_lstsq.out",
+    "aten::segment_reduce",
+    "aten::_assert_scalar",
+    "aten::_validate_compressed_sparse_indices",
+    "aten::bincount",
+    "aten::_unique",
+    "aten::_linalg_check_errors",
+    "aten::record_stream",
+};
+
+// Operators in which a number's value decides the layout of the result.
+const std::unordered_set<std::string_view> kNumbersAreAttributes = {"aten::arange", "aten::range"};
+
+// Operators in which the class of a number selects behaviour or is checked.
+const std::unordered_set<std::string_view> kNumbersByClass = {
+    "aten::pow", "aten::pow_", "aten::_foreach_pow", "aten::_foreach_pow_", "aten::float_power",
+    "aten::renorm", "aten::renorm_", "aten::softshrink", "aten::linalg_vector_norm", "aten::norm",
+    "aten::_foreach_norm", "aten::multi_margin_loss", "aten::multi_margin_loss_backward",
+    "aten::huber_loss", "aten::smooth_l1_loss", "aten::_cdist_forward", "aten::_cdist_backward",
+    "aten::_pdist_forward", "aten::dist", "aten::native_dropout", "aten::histc", "aten::logit",
+    "aten::var", "aten::std", "aten::var_mean", "aten::std_mean", "aten::bitwise_left_shift",
+    "aten::bitwise_right_shift", "aten::elu_backward", "aten::leaky_relu_backward",
+    "aten::cumulative_trapezoid", "aten::native_batch_norm", "aten::_native_batch_norm_legit",
+    "aten::linalg_cond", "aten::polygamma",
+};
+
+// In-place operators that overwrite all of self without reading it.
+const std::unordered_set<std::string_view> kOverwrites = {"aten::fill_", "aten::zero_",
+                                                          "aten::copy_"};
+
+bool is_written(const c10::AliasInfo* alias) {
+  if (!alias) {
+    return false;
+  }
+  if (alias->isWrite()) {
+    return true;
+  }
+  const auto& contained = alias->containedTypes();
+  return std::any_of(contained.begin(), contained.end(),
+                     [](const c10::AliasInfo& inner) { return is_written(&inner); });
+}
+
+void collect_sets(const c10::AliasInfo* alias, std::vector<c10::Symbol>& sets) {
+  if (!alias) {
+    return;
+  }
+  for (const c10::Symbol& symbol : alias->beforeSets()) {
+    sets.push_back(symbol);
+  }
+  for (const c10::AliasInfo& inner : alias->containedTypes()) {
+    collect_sets(&inner, sets);
+  }
+}
+
+bool share_set(const c10::AliasInfo* a, const c10::AliasInfo* b) {
+  std::vector<c10::Symbol> left;
+  std::vector<c10::Symbol> right;
+  collect_sets(a, left);
+  collect_sets(b, right);
+  return std::any_of(left.begin(), left.end(), [&](const c10::Symbol& symbol) {
+    return std::find(right.begin(), right.end(), symbol) != right.end();
+  });
+}
+
+c10::TypePtr without_optional(c10::TypePtr type) {
+  if (auto optional = type->cast<c10::OptionalType>()) {
+    return optional->getElementType();
+  }
+  return type;
+}
+
+ArgumentKind kind_of(const c10::Argument& argument) {
+  c10::TypePtr type = without_optional(argument.type());
+  switch (type->kind()) {
+    case c10::TypeKind::TensorType:
+      return ArgumentKind::tensor;
+    case c10::TypeKind::NumberType:
+    case c10::TypeKind::FloatType:
+    case c10::TypeKind::ComplexType:
+      return ArgumentKind::number;
+    case c10::TypeKind::ListType: {
+      c10::TypePtr element = without_optional(type->castRaw<c10::ListType>()->getElementType());
+      if (element->kind() == c10::TypeKind::TensorType) {
+        return ArgumentKind::tensor_list;
+      }
+      if (element->kind() == c10::TypeKind::NumberType ||
+          element->kind() == c10::TypeKind::FloatType) {
+        return ArgumentKind::number_list;
+      }
+      return ArgumentKind::other;
+    }
+    default:
+      return ArgumentKind::other;
+  }
+}
+
+bool is_unsupported(const c10::Argument& argument) {
+  c10::TypePtr type = without_optional(argument.type());
+  switch (type->kind()) {
+    case c10::TypeKind::StreamObjType:
+    case c10::TypeKind::ClassType:
+    case c10::TypeKind::AnyType:
+    case c10::TypeKind::DictType:
+    case c10::TypeKind::CapsuleType:
+    case c10::TypeKind::StorageType:
+      return true;
+    default:
+      return false;
+  }
+}
+
+bool is_tensor_like(const c10::Argument& argument) {
+  ArgumentKind kind = kind_of(argument);
+  return kind == ArgumentKind::tensor || kind == ArgumentKind::tensor_list;
+}
+
+// "lazy::add" for add.Tensor and add_; operators outside aten keep their namespace.
+std::string captured_counter(const c10::OperatorName& name) {
+  std::string base = name.name;
+  const std::string prefix = "aten::";
+  if (base.rfind(prefix, 0) == 0) {
+    base = base.substr(prefix.size());
+  }
+  if (base.size() > 1 && base.back() == '_' && base[base.size() - 2] != '_') {
+    base.pop_back();
+  }
+  return "lazy::" + base;
+}
+
+}  // namespace
+
+OperatorInfo::OperatorInfo(const c10::OperatorHandle& op) : handle(op) {
+  const c10::FunctionSchema& schema = op.schema();
+  const c10::OperatorName& operator_name = schema.operator_name();
+  const std::string& base = operator_name.name;
+  name = c10::toString(operator_name);
+  for (char c : c10::toString(schema)) {
+    identity = mix(identity, static_cast<unsigned char>(c));
+  }
+  aten = base.rfind("aten::", 0) == 0;
+  captured = &metrics::counter(captured_counter(operator_name));
+
+  NumberPolicy policy = kNumbersAreAttributes.count(base) ? NumberPolicy::attribute
+                        : kNumbersByClass.count(base)     ? NumberPolicy::by_class
+                                                          : NumberPolicy::input;
+  int tensors = 0;
+  bool generator = false;
+  for (const c10::Argument& argument : schema.arguments()) {
+    ArgumentInfo info;
+    info.kind = kind_of(argument);
+    info.policy = policy;
+    info.written = is_tensor_like(argument) && is_written(argument.alias_info());
+    writes |= info.written;
+    tensors += is_tensor_like(argument);
+    generator |= without_optional(argument.type())->kind() == c10::TypeKind::GeneratorType;
+    if (is_unsupported(argument)) {
+      immediate = Immediate::unsupported_arguments;
+    }
+    arguments.push_back(info);
+  }
+
+  bool all_views = !schema.returns().empty();
+  bool tensor_result = false;
+  for (const c10::Argument& result : schema.returns()) {
+    ReturnInfo info;
+    if (const c10::AliasInfo* alias = result.alias_info()) {
+      info.kind = is_written(alias) ? ReturnInfo::Kind::written : ReturnInfo::Kind::view;
+      for (size_t i = 0; i < arguments.size() && info.argument < 0; ++i) {
+        if (share_set(alias, schema.arguments()[i].alias_info())) {
+          info.argument = static_cast<int>(i);
+        }
+      }
+      TORCH_INTERNAL_ASSERT(info.argument >= 0, name, ": a result aliases no argument");
+    }
+    all_views &= info.kind == ReturnInfo::Kind::view;
+    tensor_result |= is_tensor_like(result);
+    returns.push_back(info);
+  }
+  only_views = all_views && !writes;
+  effect = !tensor_result && !writes && schema.returns().empty();
+  overwrites = kOverwrites.count(base) != 0;
+  writes_unannotated_statistics = kWritesStatistics.count(base) != 0;
+  returns_alias_unannotated = kReturnsAlias.count(base) != 0;
+
+  if (op.hasTag(at::Tag::inplace_view)) {
+    metadata_only = true;
+  }
+  if (immediate == Immediate::no) {
+    if (op.hasTag(at::Tag::dynamic_output_shape) || op.hasTag(at::Tag::data_dependent_output) ||
+        kDataDependent.count(name) || (!tensor_result && !writes && !effect)) {
+      immediate = Immediate::data_dependent;
+    } else if (generator || op.hasTag(at::Tag::nondeterministic_seeded)) {
+      // Attention kernels carry the tag for their dropout; capture only sends them without it.
+      bool attention = base.find("scaled_dot_product") != std::string::npos;
+      random_fill = writes && tensors == 1 && arguments[0].written && generator;
+      immediate = attention ? Immediate::no : Immediate::random;
+    }
+  }
+}
+
+const OperatorInfo& operator_info(const c10::OperatorHandle& op) {
+  // An operator can be deregistered and its memory used for another; aten's never are.
+  thread_local ska::flat_hash_map<const void*, const OperatorInfo*> cache;
+  const void* key = &op.schema();
+  auto it = cache.find(key);
+  if (it != cache.end() && it->second->aten && it->second->handle == op) {
+    return *it->second;
+  }
+  static std::mutex mutex;
+  static auto* infos = new std::unordered_map<std::string, std::unique_ptr<OperatorInfo>>();
+  std::string identity = c10::toString(op.schema());
+  std::lock_guard<std::mutex> lock(mutex);
+  auto& slot = (*infos)[identity];
+  if (!slot || !(slot->handle == op)) {
+    // A custom operator registered anew: descriptions may still point to the old facts, so keep it.
+    slot.release();
+    slot = std::make_unique<OperatorInfo>(op);
+  }
+  cache[key] = slot.get();
+  return *slot;
+}
+
+}  // namespace torch_lazy

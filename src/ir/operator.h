@@ -1,0 +1,68 @@
+// What capture must know of an operator, read once from its schema and from the table of
+// exceptions (operators whose schema does not tell the truth, or whose numbers matter).
+#pragma once
+
+#include "base/metrics.h"
+
+#include <ATen/core/dispatch/Dispatcher.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace torch_lazy {
+
+enum class ArgumentKind : uint8_t { tensor, tensor_list, number, number_list, other };
+
+/// What a number among the arguments is to a graph.
+enum class NumberPolicy : uint8_t {
+  input,       // travels beside the parameters; a new value needs no new graph
+  by_class,    // likewise, but its class (negative, 0, 1, 2, infinite, ...) is part of the graph
+  attribute,   // its value is part of the graph: it decides the layout of the result
+};
+
+struct ArgumentInfo {
+  ArgumentKind kind = ArgumentKind::other;
+  NumberPolicy policy = NumberPolicy::input;
+  bool written = false;
+};
+
+struct ReturnInfo {
+  enum class Kind : uint8_t { fresh, view, written };
+  Kind kind = Kind::fresh;
+  int argument = -1;  // the one it is a view of, or the one written and returned
+};
+
+/// Why an operator is executed at once instead of being recorded.
+enum class Immediate : uint8_t {
+  no,
+  data_dependent,  // the shape of a result, or a result that is no tensor, depends on data
+  random,          // draws random numbers; what it draws may depend on data
+  unsupported_arguments,
+};
+
+struct OperatorInfo {
+  c10::OperatorHandle handle;
+  std::string name;  // with the overload: "aten::add.Tensor"
+  uint64_t identity = 0;  // from the schema's text: the same in every process
+  std::vector<ArgumentInfo> arguments;
+  std::vector<ReturnInfo> returns;
+  Immediate immediate = Immediate::no;
+  bool writes = false;           // some argument is written
+  bool only_views = false;       // makes views of its arguments, no data
+  bool metadata_only = false;    // in-place view: changes the tensor's sizes and strides only
+  bool random_fill = false;      // random numbers written over the whole of self, nothing read
+  bool effect = false;           // neither results nor writes: kept for what it does
+  bool overwrites = false;       // the written argument's old content is not read
+  bool writes_unannotated_statistics = false;  // native_batch_norm and its relatives
+  bool returns_alias_unannotated = false;      // _unsafe_view: a view, though the schema is silent
+  bool aten = false;
+  metrics::Counter* captured = nullptr;
+
+  explicit OperatorInfo(const c10::OperatorHandle& op);
+};
+
+/// The facts about `op`; cached per thread, safe from any thread.
+const OperatorInfo& operator_info(const c10::OperatorHandle& op);
+
+}  // namespace torch_lazy

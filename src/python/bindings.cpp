@@ -1,0 +1,131 @@
+// The Python module torch_lazy._C: the public functions, and what Python lends to the core (source
+// lines, the GIL).
+#include "base/hooks.h"
+#include "base/metrics.h"
+#include "base/settings.h"
+#include "capture/autocast.h"
+#include "ir/node.h"
+#include "runtime/executor.h"
+
+#include <torch/csrc/utils/pybind.h>
+#include <torch_lazy/torch_lazy.h>
+
+#include <frameobject.h>
+
+namespace py = pybind11;
+
+namespace torch_lazy {
+namespace {
+
+bool is_users(const std::string& file) {
+  return file.find("/torch/") == std::string::npos &&
+         file.find("/torch_lazy/") == std::string::npos && file.find("<frozen") != 0;
+}
+
+/// The innermost frame outside torch and torch_lazy. Called from any thread.
+std::string python_source_line() {
+  if (!Py_IsInitialized()) {
+    return "";
+  }
+  py::gil_scoped_acquire gil;
+  std::string fallback;
+  PyFrameObject* frame = PyThreadState_GetFrame(PyThreadState_Get());
+  while (frame) {
+    PyCodeObject* code = PyFrame_GetCode(frame);
+    std::string file = py::cast<std::string>(py::handle(code->co_filename));
+    std::string line = file + ":" + std::to_string(PyFrame_GetLineNumber(frame)) + " " +
+                       py::cast<std::string>(py::handle(code->co_name));
+    Py_DECREF(code);
+    PyFrameObject* outer = PyFrame_GetBack(frame);
+    Py_DECREF(frame);
+    if (is_users(file)) {
+      Py_XDECREF(outer);
+      return line;
+    }
+    frame = outer;
+  }
+  return fallback;
+}
+
+void* release_gil() {
+  return Py_IsInitialized() && PyGILState_Check() ? PyEval_SaveThread() : nullptr;
+}
+
+void reacquire_gil(void* state) { PyEval_RestoreThread(static_cast<PyThreadState*>(state)); }
+
+PYBIND11_MODULE(_C, m) {
+  hooks::Table table;
+  table.source_line = &python_source_line;
+  table.release = &release_gil;
+  table.reacquire = &reacquire_gil;
+  hooks::install(table);
+
+  using Release = py::call_guard<py::gil_scoped_release>;
+  m.def(
+      "mark_step",
+      [](const std::string& device, bool wait) {
+        at::Device parsed(device.empty() ? "lazy" : device);
+        TORCH_CHECK(parsed.type() == at::kLazy && parsed.index() <= 0,
+                    "mark_step: expected the device lazy, but got ", device);
+        mark_step(wait);
+      },
+      py::arg("device") = "", py::arg("wait") = false, Release());
+  m.def(
+      "sync_tensors",
+      [](const std::vector<at::Tensor>& tensors, bool wait) {
+        sync(tensors);
+        if (wait) {
+          wait_device_ops();
+        }
+      },
+      py::arg("tensors"), py::arg("wait") = true, Release());
+  m.def("sync_all", [] { sync(); }, Release());
+  m.def("wait_device_ops", &wait_device_ops, Release());
+  m.def("counter_names", &counter_names);
+  m.def("counter_value", &counter_value, py::arg("name"));
+  m.def("metrics_report", &metrics_report);
+  m.def("reset_metrics", &reset_metrics);
+  m.def("fallbacks", [] {
+    std::vector<std::tuple<std::string, int64_t, std::string>> rows;
+    for (const metrics::Fallback& fallback : metrics::fallbacks()) {
+      rows.emplace_back(fallback.name, fallback.count, fallback.source);
+    }
+    return rows;
+  });
+  m.def("graph_text", [](const std::vector<at::Tensor>& tensors) { return graph_text(tensors); });
+  m.def("graph_dot", [](const std::vector<at::Tensor>& tensors) { return graph_dot(tensors); });
+  m.def("get_setting", &get_setting, py::arg("name"));
+  m.def("set_setting", &set_setting, py::arg("name"), py::arg("value"));
+  m.def("settings", [] {
+    std::vector<std::tuple<std::string, std::string, std::string, std::string>> rows;
+    for (const SettingRow& row : settings_table()) {
+      rows.emplace_back(row.name, row.value, row.default_value, row.meaning);
+    }
+    return rows;
+  });
+  m.def("device_count", [] { return 1; });
+  m.def("real_device", [] { return real_device().str(); });
+  m.def("memory_allocated", [] {
+    GraphLock lock;
+    return Program::instance().bytes_allocated();
+  });
+  m.def("max_memory_allocated", [] {
+    GraphLock lock;
+    return Program::instance().peak_bytes();
+  });
+  m.def("reset_peak_memory", [] {
+    GraphLock lock;
+    Program::instance().reset_peak();
+  });
+  m.def("to_real", &to_real, py::arg("tensor"), Release());
+  m.def("from_real", &from_real, py::arg("tensor"), Release());
+  m.def("tensor_id", &tensor_id, py::arg("tensor"));
+  m.def("is_pending", &is_pending, py::arg("tensor"));
+  m.def("pending_nodes", &pending_nodes);
+  m.def("discard_pending", &discard_pending, Release());
+  m.def("clear_autocast_cache", &clear_autocast_cache);
+  m.def("add_autocast_key", &add_autocast_key, py::arg("tensor"));
+}
+
+}  // namespace
+}  // namespace torch_lazy

@@ -1,0 +1,27 @@
+// Plain tensors over real memory, and the dispatch state in which ATen's kernels are called on them.
+#pragma once
+
+#include "ir/layout.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <c10/core/Storage.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
+namespace torch_lazy {
+
+/// A tensor of the real device that lies in `storage` as `layout` says.
+at::Tensor real_tensor(c10::Storage storage, const Layout& layout);
+
+/// While alive, operators go straight to the kernels of their arguments' backend: no autograd, no
+/// autocast, no Python modes, whatever the calling thread has switched on.
+class BelowEverything {
+ public:
+  BelowEverything();
+
+ private:
+  c10::impl::ForceDispatchKeyGuard keys_;
+  at::AutoGradMode grad_mode_{false};
+};
+
+}  // namespace torch_lazy

@@ -1,0 +1,38 @@
+"""One thread per test process (pytest -n 2 uses the cores), fixed seeds, and the summary of the operator tests."""
+
+import collections
+
+import pytest
+import torch
+
+torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def fixed_seed():
+    torch.manual_seed(0)
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Totals of test_opinfo.py per kind; they travel in the reports, so this works under xdist too."""
+    statuses = ("equal", "close", "layout", "refused", "failed", "eager refuses")
+    totals = collections.defaultdict(collections.Counter)
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if getattr(report, "when", None) != "call":
+                continue
+            for name, value in report.user_properties:
+                if name == "opinfo":
+                    kind, status = value
+                    totals[kind][status if report.passed else "failed"] += 1
+    if not totals:
+        return
+    terminalreporter.section("operators compared with eager")
+    head = "".join(f"{s:>{max(9, len(s) + 2)}}" for s in statuses)
+    terminalreporter.write_line(f"{'kind':<24}{'total':>7}{head}{'passed':>9}")
+    for kind, counts in totals.items():
+        total = sum(counts.values()) - counts["eager refuses"]
+        passed = counts["equal"] + counts["close"] + counts["layout"]
+        row = "".join(f"{counts[s]:>{max(9, len(s) + 2)}}" for s in statuses)
+        percent = 100 * passed / max(total, 1)
+        terminalreporter.write_line(f"{kind:<24}{total:>7}{row}{percent:>8.2f}%")

@@ -1,0 +1,294 @@
+"""Runs random programs on eager and on the device and compares them bit by bit; prints a minimal program that differs.
+
+    python tests/python/random_programs.py --count 20000 --seed 0 --jobs 2
+
+Compared: every read, at its line, and at the end every variable: values, dtype, size, strides, offset, requires_grad, gradient,
+version, and which variables share memory. Where eager raises, the device raises too: at the line or, when the error
+depends on values, at a sync right after it; the program ends there.
+"""
+
+import argparse
+import contextlib
+import multiprocessing
+import os
+import random
+import sys
+import traceback
+import warnings
+
+import torch
+import torch.utils.checkpoint
+from comparing import DEVICE, Raised, aliasing, bits_differ, layout_of, on_cpu, outcome
+from program_generator import ProgramGenerator
+
+if DEVICE.type == "lazy":
+    import torch_lazy
+
+
+class Snapshot:
+    """A tensor as it was: layout and values."""
+
+    def __init__(self, x):
+        self.layout = layout_of(x) | {"leaf": x.is_leaf, "version": x._version}
+        self.nbytes = x.untyped_storage().nbytes()
+        self.values = on_cpu(x).clone()
+
+    def difference(self, other):
+        wrong = [
+            f"{k} {other.layout[k]} instead of {self.layout[k]}" for k in self.layout if self.layout[k] != other.layout[k]
+        ]
+        if wrong:
+            return ", ".join(wrong)
+        if self.nbytes != other.nbytes:
+            return f"storage of {other.nbytes} bytes instead of {self.nbytes}"
+        if bits_differ(self.values, other.values).any():
+            return f"{other.values.tolist()} instead of {self.values.tolist()}"
+        return None
+
+
+def value_difference(expected, actual):
+    if isinstance(expected, Snapshot) and isinstance(actual, Snapshot):
+        return expected.difference(actual)
+    if isinstance(expected, list) and isinstance(actual, list) and len(expected) == len(actual):
+        return next(filter(None, map(value_difference, expected, actual)), None)
+    if isinstance(expected, Raised) and isinstance(actual, Raised):
+        return None if expected.type is actual.type else f"{actual!r} instead of {expected!r}"
+    same = type(expected) is type(actual) and (expected == actual or (expected != expected and actual != actual))
+    return None if same else f"{actual!r} instead of {expected!r}"
+
+
+class Machine:
+    """Runs lines on one device."""
+
+    def __init__(self, device):
+        self.lazy = device.type == "lazy"
+        self.reads = []
+        self.env = {
+            "torch": torch,
+            "device": device,
+            "read": self.read,
+            "sync": torch_lazy.sync if self.lazy else lambda tensors=None: None,
+            "mark_step": torch_lazy.mark_step if self.lazy else lambda: None,
+        }
+        torch.manual_seed(0)
+
+    def read(self, value):
+        self.reads.append(Snapshot(value) if isinstance(value, torch.Tensor) else value)
+
+    def run(self, line):
+        """The values that the line read, or the error that it raised."""
+        self.reads = []
+        try:
+            exec(line, self.env)
+        except Exception as error:
+            return Raised(error)
+        return self.reads
+
+    def variables(self):
+        return {n: x for n, x in self.env.items() if isinstance(x, torch.Tensor)}
+
+    def state(self, order):
+        """Snapshots of all variables and gradients, taken in the given random order, and the aliasing between them."""
+        tensors = dict(sorted(self.variables().items()))
+        for name, x in list(tensors.items()):
+            # Asking a view that was overwritten behind autograd's back raises, in eager too.
+            grad = outcome(lambda x: x.grad if x.is_leaf else None, x)
+            if isinstance(grad, torch.Tensor):
+                tensors[f"{name}.grad"] = grad
+        shared = dict(zip(tensors, aliasing(tensors.values())))
+        names = random.Random(order).sample(list(tensors), len(tensors))
+        return {name: outcome(Snapshot, tensors[name]) for name in names}, shared
+
+
+def run_program(lines, order=0):
+    """The first difference between eager and the device, as text; None when there is none."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        eager = Machine(torch.device("cpu"))
+        # Eager first, whole: random numbers come from the one generator of the CPU.
+        expected = [eager.run(line) for line in lines]
+        device = Machine(DEVICE)
+        for number, (line, want) in enumerate(zip(lines, expected), 1):
+            have = device.run(line)
+            if isinstance(want, Raised):
+                if not isinstance(have, Raised):
+                    try:
+                        device.env["sync"]()
+                    except Exception:
+                        return None
+                    return f"line {number}: no error, eager raises {want!r}"
+                if want.type is not have.type:
+                    return f"line {number}: {have!r} instead of {want!r}"
+                continue
+            if isinstance(have, Raised):
+                where = "".join(traceback.format_exception(have.error)[-3:])
+                return f"line {number}: raises {have!r}\n{where}"
+            found = value_difference(want, have)
+            if found:
+                return f"line {number}: {found}"
+        (values, shared), (device_values, device_shared) = eager.state(order), device.state(order)
+        if set(values) != set(device_values):
+            return f"at the end: variables {sorted(device_values)} instead of {sorted(values)}"
+        for name in values:
+            found = value_difference(values[name], device_values[name])
+            if found:
+                return f"at the end, {name}: {found}"
+        if shared != device_shared:
+            return f"at the end: aliasing {device_shared} instead of {shared}"
+    return None
+
+
+def generate(seed, longest=40):
+    machine = Machine(torch.device("cpu"))
+    length = random.Random(seed).randint(5, longest)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return list(ProgramGenerator(seed, machine.env).grow(length))
+
+
+def in_child(lines, order):
+    """run_program in a process of its own: a crash is a difference too."""
+    context = multiprocessing.get_context("fork")
+    receiver, sender = context.Pipe(duplex=False)
+
+    def work():
+        with open(os.devnull, "w") as nowhere, contextlib.redirect_stderr(nowhere):
+            sender.send(run_program(lines, order))
+
+    child = context.Process(target=work)
+    child.start()
+    sender.close()
+    try:
+        found = receiver.recv()
+    except EOFError:
+        found = None
+    child.join()
+    return f"the process died with {child.exitcode}" if child.exitcode else found
+
+
+def minimise(lines, order, check):
+    """Removes lines while the program still differs."""
+    size = max(len(lines) // 2, 1)
+    while True:
+        start, removed = 0, False
+        while start < len(lines):
+            shorter = lines[:start] + lines[start + size :]
+            if shorter and check(shorter, order):
+                lines, removed = shorter, True
+            else:
+                start += size
+        if size == 1 and not removed:
+            return lines
+        size = max(size // 2, 1)
+
+
+def runnable(lines, found, seed):
+    """The program as a file that runs by itself."""
+    return "\n".join(
+        [
+            f"# seed {seed}: {found}",
+            "import torch, torch.utils.checkpoint, torch_lazy",
+            'device = torch.device("lazy")  # compare with "cpu"',
+            "read, sync, mark_step = print, torch_lazy.sync, torch_lazy.mark_step",
+            "torch.manual_seed(0)",
+            *lines,
+            *[f"print({name!r}, {name})" for name in variables_of(lines)],
+        ]
+    )
+
+
+def variables_of(lines):
+    machine = Machine(torch.device("cpu"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for line in lines:
+            machine.run(line)
+    return list(machine.variables())
+
+
+def test_seed(seed, check=run_program):
+    """None, or the report of a minimal failing program."""
+    lines = generate(seed)
+    if not check(lines, seed):
+        return None
+    lines = minimise(lines, seed, check)
+    return runnable(lines, check(lines, seed), seed)
+
+
+test_seed.__test__ = False  # not for pytest: test_random_programs.py is
+
+
+def worker(seeds, results):
+    torch.set_num_threads(1)
+    for seed in seeds:
+        results.send(("start", seed, None))
+        results.send(("done", seed, run_program(generate(seed), seed)))
+    results.send(("end", None, None))
+
+
+def run_seeds(seeds, jobs, report):
+    """Runs the seeds in processes of their own, with no regard for time; a process that dies costs only its program."""
+    context = multiprocessing.get_context("fork")
+    running = {}
+
+    def start(part):
+        if part:
+            receiver, sender = context.Pipe(duplex=False)
+            process = context.Process(target=worker, args=(part, sender))
+            process.start()
+            sender.close()
+            running[receiver] = [process, list(part)]
+
+    for job in range(jobs):
+        start(seeds[job::jobs])
+    while running:
+        for receiver in multiprocessing.connection.wait(list(running)):
+            process, part = running[receiver]
+            try:
+                what, seed, found = receiver.recv()
+            except EOFError:
+                process.join()
+                del running[receiver]
+                if part:
+                    report(part[0], f"the process died with {process.exitcode}")
+                    start(part[1:])
+                continue
+            if what == "end":
+                process.join()
+                del running[receiver]
+            elif what == "done":
+                part.remove(seed)
+                report(seed, found)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--count", type=int, default=1000, help="how many programs")
+    parser.add_argument("--seed", type=int, default=0, help="the first program's seed")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes")
+    parser.add_argument("--failures", type=int, default=5, help="how many failing programs to minimise and print")
+    parser.add_argument("--show", action="store_true", help="print the program of --seed and stop")
+    arguments = parser.parse_args()
+    if arguments.show:
+        print("\n".join(generate(arguments.seed)))
+        return 0
+    failures, done = [], 0
+
+    def report(seed, found):
+        nonlocal done
+        done += 1
+        if found:
+            failures.append((seed, found))
+            print(f"seed {seed}: {found}", flush=True)
+        if done % 1000 == 0:
+            print(f"{done} programs, {len(failures)} differ", flush=True)
+
+    run_seeds(range(arguments.seed, arguments.seed + arguments.count), arguments.jobs, report)
+    for seed, _ in failures[: arguments.failures]:
+        print("\n" + (test_seed(seed, in_child) or f"seed {seed}: did not fail again"), flush=True)
+    print(f"{done} programs, {len(failures)} differ")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
