@@ -119,6 +119,15 @@ format: $(VENV)/.stamp-lint ## Rewrite all files in the project's style
 	ruff format .
 	$(if $(cxx_files),clang-format -i $(cxx_files))
 
+# clang cannot read gcc's precompiled headers, hence a configuration of its own.
+.PHONY: tidy
+tidy: $(VENV)/.stamp-dev ## Look for bugs with clang-tidy (slow)
+	$(pip_install) -r requirements/tidy.txt
+	cmake --preset release -B build/tidy -DPython_EXECUTABLE=$(abspath $(py)) \
+	  -DTORCH_LAZY_PCH=OFF -DTORCH_LAZY_CCACHE=OFF >/dev/null
+	printf '%s\n' $(filter src/%.cpp,$(cxx_files)) \
+	  | xargs -P $(JOBS) -n 1 clang-tidy --quiet -p build/tidy
+
 .PHONY: wheel
 wheel: $(VENV)/.stamp-dev ## Build dist/torch_lazy-*.whl for the torch in .venv
 	$(py) -m pip wheel --no-build-isolation --no-deps --wheel-dir dist .

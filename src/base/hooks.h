@@ -2,6 +2,8 @@
 // process leaves them empty.
 #pragma once
 
+#include <torch_lazy/export.h>
+
 #include <string>
 
 namespace torch_lazy::hooks {
@@ -14,7 +16,7 @@ struct Table {
   void (*reacquire)(void*) = nullptr;
 };
 
-void install(const Table& table);
+TORCH_LAZY_API void install(const Table& table);
 
 /// Empty when there is no host language or no line of the user's.
 std::string source_line();

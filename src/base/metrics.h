@@ -1,6 +1,8 @@
 // The one registry of counters, and the list of operators that were executed at once.
 #pragma once
 
+#include <torch_lazy/export.h>
+
 #include <atomic>
 #include <cstdint>
 #include <optional>
@@ -20,7 +22,7 @@ class Counter {
 };
 
 /// The counter of this name, made on demand; it lives as long as the process.
-Counter& counter(const std::string& name);
+TORCH_LAZY_API Counter& counter(const std::string& name);
 
 /// Names of counters that are not zero, sorted.
 std::vector<std::string> counter_names();
@@ -36,7 +38,7 @@ struct Fallback {
 };
 
 void count_fallback(const std::string& name);
-std::vector<Fallback> fallbacks();
+TORCH_LAZY_API std::vector<Fallback> fallbacks();
 
 std::string report();
 void reset();

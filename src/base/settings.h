@@ -2,6 +2,8 @@
 // changed later by name; docs/settings.md is made from the table.
 #pragma once
 
+#include <torch_lazy/export.h>
+
 #include <atomic>
 #include <cstdint>
 #include <string>
@@ -29,7 +31,7 @@ struct SettingRow {
   std::string meaning;
 };
 
-std::vector<SettingRow> settings_table();
+TORCH_LAZY_API std::vector<SettingRow> settings_table();
 std::string get_setting_value(const std::string& name);
 void set_setting_value(const std::string& name, const std::string& value);
 

@@ -117,6 +117,25 @@ at::Tensor& copy_(at::Tensor& self, const at::Tensor& source, bool non_blocking)
   return self;
 }
 
+/// A copy on `lazy` of a tensor from elsewhere. PyTorch's own kernel would drop the strides: it
+/// believes that lazy devices have none.
+at::Tensor to_lazy(const at::Tensor& self, at::ScalarType dtype, bool non_blocking,
+                   std::optional<at::MemoryFormat> memory_format) {
+  const at::MemoryFormat format = memory_format.value_or(at::MemoryFormat::Preserve);
+  const at::TensorOptions options = at::TensorOptions().dtype(dtype).device(kLazyDevice);
+  at::Tensor result;
+  if (format != at::MemoryFormat::Preserve) {
+    result = at::empty(self.sizes(), options, format);
+  } else {
+    at::DimVector strides(self.strides().begin(), self.strides().end());
+    if (!self.is_non_overlapping_and_dense()) {
+      strides = at::infer_dense_strides(self.sizes(), self.strides());
+    }
+    result = at::empty_strided(self.sizes(), strides, options);
+  }
+  return result.copy_(self, non_blocking);
+}
+
 at::Tensor to_copy(const at::Tensor& self, std::optional<at::ScalarType> dtype,
                    std::optional<at::Layout> layout, std::optional<at::Device> device,
                    std::optional<bool> pin_memory, bool non_blocking,
@@ -126,6 +145,9 @@ at::Tensor to_copy(const at::Tensor& self, std::optional<at::ScalarType> dtype,
                               *layout, " was asked for");
   if (!device || device->type() == at::kLazy) {
     check_factory(layout, pin_memory, device);
+    if (!is_lazy(self)) {
+      return to_lazy(self, dtype.value_or(self.scalar_type()), non_blocking, memory_format);
+    }
     return capture_one("aten::_to_copy", {self, dtype, layout, c10::IValue(), c10::IValue(),
                                           non_blocking, memory_format});
   }
@@ -136,29 +158,6 @@ at::Tensor to_copy(const at::Tensor& self, std::optional<at::ScalarType> dtype,
                                          .device(device)
                                          .pinned_memory(pin_memory),
                       non_blocking, memory_format);
-}
-
-/// PyTorch's own kernel drops the strides when the target is a lazy device (it believes that such
-/// devices have none), so for that target it is replaced, on the devices data comes from.
-at::Tensor to_copy_from_elsewhere(const at::Tensor& self, std::optional<at::ScalarType> dtype,
-                                  std::optional<at::Layout> layout,
-                                  std::optional<at::Device> device, std::optional<bool> pin_memory,
-                                  bool non_blocking,
-                                  std::optional<at::MemoryFormat> memory_format) {
-  const bool preserve = memory_format.value_or(at::MemoryFormat::Preserve) ==
-                        at::MemoryFormat::Preserve;
-  if (!device || device->type() != at::kLazy || !preserve ||
-      !self.is_non_overlapping_and_dense()) {
-    return at::native::_to_copy(self, dtype, layout, device, pin_memory, non_blocking,
-                                memory_format);
-  }
-  at::Tensor result = at::empty_strided(self.sizes(), self.strides(),
-                                        self.options()
-                                            .dtype(dtype.value_or(self.scalar_type()))
-                                            .device(*device)
-                                            .layout(layout)
-                                            .pinned_memory(pin_memory));
-  return result.copy_(self, non_blocking);
 }
 
 at::Scalar local_scalar_dense(const at::Tensor& self) {
@@ -275,7 +274,5 @@ void register_kernels(torch::Library& m) {
   m.impl("view_as_real", at::native::view_as_real);
   m.impl("view_as_complex", at::native::view_as_complex);
 }
-
-void register_uploads(torch::Library& m) { m.impl("_to_copy", to_copy_from_elsewhere); }
 
 }  // namespace torch_lazy

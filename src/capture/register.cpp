@@ -29,6 +29,9 @@ bool keep_whole(const c10::OperatorHandle& op) {
   if (op.hasKernelForDispatchKey(DispatchKey::CPU)) {
     return true;
   }
+  if (op.operator_name().name.rfind("aten::empty", 0) == 0) {
+    return false;  // makes memory, computes nothing: no node
+  }
   const OperatorInfo& info = operator_info(op);
   return explicit_composite && !info.only_views && info.immediate == Immediate::no &&
          LayoutRegistry::instance().find(op.operator_name()) != nullptr;
@@ -55,7 +58,6 @@ const bool registered = [] {
   register_composites(lazy);
   register_composites(library_for("aten", c10::DispatchKey::AutogradLazy));
   register_kept_whole(lazy);  // after the others: it takes only what they left
-  register_uploads(library_for("aten", c10::DispatchKey::CPU));
   library_for("_", c10::DispatchKey::Lazy)
       .fallback(torch::CppFunction::makeFromBoxedFunction<&capture>());
   return true;

@@ -11,7 +11,4 @@ void register_kernels(torch::Library& library);
 /// Composite operators that take the real device's branch, for Lazy and AutogradLazy.
 void register_composites(torch::Library& library);
 
-/// Copies to a lazy tensor, for the keys of the devices data comes from.
-void register_uploads(torch::Library& library);
-
 }  // namespace torch_lazy

@@ -6,6 +6,8 @@
 // operands: what nothing alive can reach is gone.
 #pragma once
 
+#include <torch_lazy/export.h>
+
 #include "ir/description.h"
 
 #include <c10/core/Storage.h>
@@ -69,7 +71,7 @@ struct Buffer {
 /// The graph lock, held. It guards every field above, the list below and the description table.
 /// Nothing that may take the interpreter's lock happens under it: what dies meanwhile is collected
 /// here and freed after unlocking.
-class GraphLock {
+class TORCH_LAZY_API GraphLock {
  public:
   GraphLock();
   ~GraphLock();
@@ -88,7 +90,7 @@ class GraphLock {
 };
 
 /// The pending nodes in program order. Every function needs the graph lock.
-class Program {
+class TORCH_LAZY_API Program {
  public:
   static Program& instance();
 

@@ -2,6 +2,8 @@
 // hands the results back to the values. One run at a time; lock order: execution, then graph.
 #pragma once
 
+#include <torch_lazy/export.h>
+
 #include "ir/node.h"
 
 #include <c10/util/ArrayRef.h>
@@ -46,6 +48,6 @@ bool over_limit(const Program& program);
 c10::Storage allocate(int64_t nbytes);
 
 /// Forgets what is pending without running it; its values are lost (benchmarks of capture alone).
-void discard_pending();
+TORCH_LAZY_API void discard_pending();
 
 }  // namespace torch_lazy

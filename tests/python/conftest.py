@@ -14,17 +14,30 @@ def fixed_seed():
 
 
 def pytest_terminal_summary(terminalreporter):
-    """Totals of test_opinfo.py per kind; they travel in the reports, so this works under xdist too."""
+    """What tests noted about themselves; it travels in their reports, so this works under xdist too."""
+    calls = [
+        report
+        for reports in terminalreporter.stats.values()
+        for report in reports
+        if getattr(report, "when", None) == "call"
+    ]
+    models = [value for report in calls for name, value in report.user_properties if name == "model"]
+    if models:
+        terminalreporter.section("models trained on eager and on the device")
+        for model, how in sorted(models):
+            terminalreporter.write_line(f"{model:<16}{how}")
+    operators_summary(terminalreporter, calls)
+
+
+def operators_summary(terminalreporter, calls):
+    """Totals of test_opinfo.py per kind."""
     statuses = ("equal", "close", "layout", "refused", "failed", "eager refuses")
     totals = collections.defaultdict(collections.Counter)
-    for reports in terminalreporter.stats.values():
-        for report in reports:
-            if getattr(report, "when", None) != "call":
-                continue
-            for name, value in report.user_properties:
-                if name == "opinfo":
-                    kind, status = value
-                    totals[kind][status if report.passed else "failed"] += 1
+    for report in calls:
+        for name, value in report.user_properties:
+            if name == "opinfo":
+                kind, status = value
+                totals[kind][status if report.passed else "failed"] += 1
     if not totals:
         return
     terminalreporter.section("operators compared with eager")

@@ -41,6 +41,7 @@ class ProgramGenerator:
         self.env = environment
         self.lines = []
         self.count = 0
+        self.autograd_weight = 40 if self.chance(0.25) else 5
 
     # Choices.
 
@@ -75,7 +76,8 @@ class ProgramGenerator:
         return f"t{self.count}"
 
     def shape(self, limit=4):
-        return [self.rng.choice([0, 1, 1, 2, 2, 3, 3, 4, 5]) for _ in range(self.rng.randint(0, limit))]
+        sizes = [0, 1, 1, 1, 2, 2, 2, 2, 2, 3, 3, 3, 3, 3, 4, 4, 4, 5]
+        return [self.rng.choice(sizes) for _ in range(self.rng.randint(0, limit))]
 
     def scalar(self, x):
         if x.dtype == torch.bool:
@@ -165,11 +167,11 @@ class ProgramGenerator:
             options.append(lambda: f"{expression}.diagonal({self.rng.randint(-1, 1)}, {dims - 2}, {dims - 1})")
             options.append(lambda: f"{expression}.flatten(0, 1)")
         same_size = {4: ["int32", "float32"], 8: ["int64", "float64", "complex64"], 2: ["bfloat16", "int16"]}
-        if x.element_size() in same_size and x.dtype != torch.complex64 and self.chance(0.4):
+        if x.element_size() in same_size and x.dtype != torch.complex64 and self.chance(0.08):
             dtype = self.rng.choice(same_size[x.element_size()])
             if dtype != "complex64":
                 options = [lambda: f"{expression}.view(torch.{dtype})"]
-        elif x.dtype == torch.float32 and dims and self.chance(0.1):
+        elif x.dtype == torch.float32 and dims and self.chance(0.03):
             options = [lambda: f"{expression}.view(torch.{self.some('int16', 'float64', 'uint8')})"]
         elif x.is_complex():
             options += [
@@ -333,7 +335,8 @@ class ProgramGenerator:
         if dims == 4 and x.dtype == torch.float32 and x.numel():
             options.append(f"torch.nn.functional.conv2d({a}, {a}[:1, :, :1, :1])")
             options.append(f"torch.nn.functional.avg_pool2d({a}, 1)")
-        return self.rng.choice(options)
+        expression = self.rng.choice(options)
+        return self.bind(expression) if self.chance(0.95) else expression
 
     # Lines.
 
@@ -564,12 +567,15 @@ class ProgramGenerator:
         results = self.tensors(lambda y: y.requires_grad and not y.is_leaf and is_float(y))
         if results:
             y = self.rng.choice(results)
+            fresh = self.target_name()
             gradient = f"torch.autograd.grad({y}.sum(), [{w}], allow_unused=True, retain_graph=True)[0]"
             options += [
-                f"{y}.sum().backward(retain_graph={self.chance(0.5)})",
+                f"{y}.sum().backward(retain_graph={self.chance(0.8)})",
+                f"{y}.sum().backward(retain_graph=True)",
+                f"({y} * {w}.sum()).sum().backward(retain_graph=True)",
                 f"({y} * {y}).sum().backward()",
                 f"read({gradient})",
-                f"{y}.register_hook(lambda g: g * 2)",
+                f"{fresh} = {y} * 1; {fresh}.register_hook(lambda g: g * 2)",
                 f"{y}.{self.some('mul_(2)', 'add_(1)', 'relu_()')}",
                 f"{y}.detach_()",
                 f"torch.utils.checkpoint.checkpoint(lambda q: (q * q).exp(), {y}, use_reentrant=False).sum().backward()",
@@ -585,7 +591,7 @@ class ProgramGenerator:
             self.out: 7,
             self.metadata: 4,
             self.foreach: 4,
-            self.autograd: 6,
+            self.autograd: self.autograd_weight,
         }
         if len(self.tensors()) < 2 or self.chance(0.08):
             return self.bind(self.factory())

@@ -1,12 +1,13 @@
-"""Mixed precision: torch.autocast("lazy") casts what eager's autocast casts, operator by operator."""
+"""Mixed precision: torch.autocast("lazy") casts what eager's autocast casts."""
 
 import threading
 
 import pytest
 import torch
-import torch_lazy
 from torch._subclasses import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
+
+import torch_lazy
 
 BF16, F32 = torch.bfloat16, torch.float32
 
@@ -222,7 +223,7 @@ def test_compiled(backend):
     assert torch.equal(compiled(x).cpu(), function(x).cpu())
 
 
-# ---- Regions ---------------------------------------------------------------------------------------
+# ---- Regions -------------------------------------------------------------------------------------
 
 
 def product_type():
@@ -297,7 +298,7 @@ def test_mistakes():
         torch.cat([half, half])
 
 
-# ---- Weights are cast once -------------------------------------------------------------------------
+# ---- Weights are cast once -----------------------------------------------------------------------
 
 
 class CountCasts(TorchDispatchMode):

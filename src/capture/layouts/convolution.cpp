@@ -1,7 +1,8 @@
 // Layouts of convolution and its gradients: sizes, and the memory format that the CPU kernels choose.
 #include "capture/layouts/support.h"
 
-#include <ATen/native/ConvUtils.h>
+#include <ATen/Context.h>
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/convolution_backward_ops.h>
 #include <ATen/ops/convolution_ops.h>
 
@@ -31,22 +32,47 @@ bool is_channels_last(const Tensor& tensor) {
   return format == MemoryFormat::ChannelsLast || format == MemoryFormat::ChannelsLast3d;
 }
 
-// The kernels work channels-last where the input or the weight is; for volumes only oneDNN's do, which take
-// neither doubles nor complex or integer numbers.
-MemoryFormat chosen_format(const Tensor& input, const Tensor& weight) {
-  if (!is_channels_last(input) && !is_channels_last(weight)) return MemoryFormat::Contiguous;
-  if (input.dim() == 4) return MemoryFormat::ChannelsLast;
-  TORCH_CHECK(
-      input.scalar_type() == at::kDouble || at::globalContext().userEnabledMkldnn(),
-      "without oneDNN the kernels of volumes differ");
-  return input.scalar_type() == at::kDouble ? MemoryFormat::Contiguous : MemoryFormat::ChannelsLast3d;
-}
-
 struct Geometry {
   IntArrayRef stride, padding, dilation, output_padding;
   bool transposed;
   int64_t groups;
 };
+
+// oneDNN tells by name whether the processor has the instructions for a 16-bit dtype.
+bool onednn_supports(const char* question) {
+  const auto op = c10::Dispatcher::singleton().findSchema({question, ""});
+  if (!op) return false;
+  c10::Stack stack;
+  op->callBoxed(&stack);
+  return stack.front().toBool();
+}
+
+// Whether eager computes with oneDNN; otherwise with its own kernels, which differ in layout here and there.
+bool uses_onednn(const Tensor& input, const Tensor& weight, const Geometry& geometry) {
+  static const bool bfloat16 = onednn_supports("mkldnn::_is_mkldnn_bf16_supported");
+  static const bool half = onednn_supports("mkldnn::_is_mkldnn_fp16_supported");
+  if (!at::globalContext().userEnabledMkldnn() || !at::globalContext().hasMKLDNN()) return false;
+  if (input.scalar_type() == at::kBFloat16) return bfloat16;
+  if (input.scalar_type() == at::kHalf) return half;
+  if (input.scalar_type() != at::kFloat) return false;
+  constexpr int64_t small_image = 20480;
+  const bool large_kernel = weight.size(-1) > 3 && weight.size(-2) > 3;
+  return geometry.groups > 1 || large_kernel || input.size(0) > 1 ||
+      input.size(0) * input.size(1) * input.size(2) * input.size(3) > small_image;
+}
+
+// The kernels work channels-last where the input or the weight is; for volumes only oneDNN's do.
+MemoryFormat chosen_format(const Tensor& input, const Tensor& weight, bool onednn) {
+  if (!is_channels_last(input) && !is_channels_last(weight)) return MemoryFormat::Contiguous;
+  if (input.dim() == 4) return MemoryFormat::ChannelsLast;
+  return onednn ? MemoryFormat::ChannelsLast3d : MemoryFormat::Contiguous;
+}
+
+// oneDNN makes a gradient in the chosen format; the other kernels make it like the tensor in that format,
+// which keeps strides that are several formats at once.
+Tensor gradient(const Tensor& of, MemoryFormat format, bool onednn) {
+  return onednn ? empty(of.sizes(), of.scalar_type(), format) : dense_like(contiguous(of, format));
+}
 
 std::vector<int64_t> expanded(IntArrayRef values, int64_t count) {
   TORCH_CHECK(
@@ -98,8 +124,11 @@ Tensor convolution(
     }
     TORCH_CHECK(sizes.back() > 0, "convolution: the output is empty");
   }
-  if (spatial > 1) return empty(sizes, input.scalar_type(), chosen_format(input, weight));
-  const MemoryFormat format = chosen_format(with_height(contiguous(input)), with_height(weight));
+  if (spatial > 1) {
+    const bool onednn = uses_onednn(input, weight, geometry);
+    return empty(sizes, input.scalar_type(), chosen_format(input, weight, onednn));
+  }
+  const MemoryFormat format = chosen_format(with_height(contiguous(input)), with_height(weight), false);
   sizes.insert(sizes.begin() + 2, 1);
   return without_height(empty(sizes, input.scalar_type(), format));
 }
@@ -112,20 +141,21 @@ Three convolution_backward(
                           integer(groups)};
   check(input, weight, std::nullopt, geometry);
   (void)bias_sizes;
-  const ScalarType dtype = input.scalar_type();
   Three result;
   if (input.dim() == 3) {
     const Tensor flat_input = with_height(contiguous(input));
     const Tensor flat_weight = with_height(weight);
-    const MemoryFormat format = chosen_format(flat_input, flat_weight);
-    if (mask[0]) std::get<0>(result) = without_height(empty(flat_input.sizes(), dtype, format));
-    if (mask[1]) std::get<1>(result) = without_height(empty(flat_weight.sizes(), dtype, format));
+    const bool onednn = uses_onednn(flat_input, flat_weight, geometry);
+    const MemoryFormat format = chosen_format(flat_input, flat_weight, onednn);
+    if (mask[0]) std::get<0>(result) = without_height(gradient(flat_input, format, onednn));
+    if (mask[1]) std::get<1>(result) = without_height(gradient(flat_weight, format, onednn));
   } else {
-    const MemoryFormat format = chosen_format(input, weight);
-    if (mask[0]) std::get<0>(result) = empty(input.sizes(), dtype, format);
-    if (mask[1]) std::get<1>(result) = empty(weight.sizes(), dtype, format);
+    const bool onednn = uses_onednn(input, weight, geometry);
+    const MemoryFormat format = chosen_format(input, weight, onednn);
+    if (mask[0]) std::get<0>(result) = gradient(input, format, onednn);
+    if (mask[1]) std::get<1>(result) = gradient(weight, format, onednn);
   }
-  if (mask[2]) std::get<2>(result) = empty({grad.size(1)}, dtype);
+  if (mask[2]) std::get<2>(result) = empty({grad.size(1)}, input.scalar_type());
   return result;
 }
 
