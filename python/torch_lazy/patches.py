@@ -46,9 +46,21 @@ def autocast_state() -> None:
         "clear_autocast_cache": _clearing_both_caches,
     }
     for name, make in functions.items():
+        original = getattr(torch, name)
         _replace(torch, name, make)
         _replace(torch._C, name, lambda original, name=name: getattr(torch, name))
+        _teach_torchscript(original, getattr(torch, name))
     _replace(torch._C, "_is_autocast_available", with_lazy_name)
+
+
+def _teach_torchscript(original: Any, replacement: Any) -> None:
+    """TorchScript knows PyTorch's own functions by their identity."""
+    from torch.jit._builtins import _find_builtin, _get_builtin_table, _register_builtin
+
+    operator = _find_builtin(original)
+    if operator is not None:
+        _register_builtin(replacement, operator)
+        _undo.callback(_get_builtin_table().pop, id(replacement))
 
 
 def _clearing_both_caches(clear_autocast_cache: Callable[[], None]) -> Callable[[], None]:

@@ -27,8 +27,7 @@ bool is_eligible(const at::Tensor& tensor) {
          tensor.scalar_type() != at::kDouble;
 }
 
-// ---- Weights that were cast
-// ------------------------------------------------------------------------
+// ---- Weights that were cast -------------------------------------------------------------------
 
 // A weight used by several operators of a region is cast once. An entry is good for one version of
 // the weight and for one grad mode: a cast made without gradients must not hide the weight from
@@ -86,8 +85,7 @@ at::Tensor cast_to(const at::Tensor& tensor, at::ScalarType type) {
   return is_cacheable(tensor, type) ? cached_cast(tensor, type) : tensor.to(type);
 }
 
-// ---- Arguments
-// -------------------------------------------------------------------------------------
+// ---- Arguments --------------------------------------------------------------------------------
 
 template <class Function>
 void for_each_tensor(c10::ArrayRef<c10::IValue> arguments, Function&& function) {
@@ -98,16 +96,11 @@ void for_each_tensor(c10::ArrayRef<c10::IValue> arguments, Function&& function) 
       for (const at::Tensor& tensor : argument.toTensorList()) {
         function(tensor);
       }
-    } else if (argument.isOptionalTensorList()) {
-      for (const std::optional<at::Tensor>& tensor : argument.toOptionalTensorList()) {
-        if (tensor.has_value()) {
-          function(*tensor);
-        }
-      }
     }
   }
 }
 
+/// Lists of optional tensors are left alone: they are indices.
 void cast_argument(c10::IValue& argument, at::ScalarType type) {
   if (argument.isTensor()) {
     argument = cast_to(argument.toTensor(), type);
@@ -115,12 +108,6 @@ void cast_argument(c10::IValue& argument, at::ScalarType type) {
     c10::List<at::Tensor> casts;
     for (const at::Tensor& tensor : argument.toTensorList()) {
       casts.push_back(cast_to(tensor, type));
-    }
-    argument = std::move(casts);
-  } else if (argument.isOptionalTensorList()) {
-    c10::List<std::optional<at::Tensor>> casts;
-    for (const std::optional<at::Tensor>& tensor : argument.toOptionalTensorList()) {
-      casts.push_back(tensor.has_value() ? std::optional(cast_to(*tensor, type)) : std::nullopt);
     }
     argument = std::move(casts);
   }
@@ -152,8 +139,7 @@ at::ScalarType widest_type(const c10::OperatorHandle& op, const Stack& stack) {
   return widest;
 }
 
-// ---- Kernel
-// ----------------------------------------------------------------------------------------
+// ---- Kernel -----------------------------------------------------------------------------------
 
 bool first_is_eligible(const c10::OperatorHandle& op, const Stack& stack) {
   const c10::IValue& first = torch::jit::peek(stack, 0, op.schema().arguments().size());

@@ -2,10 +2,11 @@
 // tensor carries one that no maintained device uses, and our casting kernels are registered on it.
 #pragma once
 
+#include <torch_lazy/export.h>
+
 #include <ATen/core/Tensor.h>
 #include <c10/core/DeviceType.h>
 #include <c10/core/DispatchKey.h>
-#include <torch_lazy/export.h>
 
 namespace torch_lazy {
 

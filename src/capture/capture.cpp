@@ -141,16 +141,13 @@ void record(Call& call, Description& description, Stack* stack) {
     for (const at::Tensor& tensor : fresh) {
       give(buffer_of(tensor));
     }
-    for (size_t i = 0; i < description.writes.size(); ++i) {
-      Buffer* buffer = buffers[description.writes[i].operand];
-      bool repeated = false;  // two written tensors over one buffer: one new value for both
-      for (size_t j = 0; j < i; ++j) {
-        repeated |= buffers[description.writes[j].operand] == buffer;
-      }
-      if (repeated) {
-        node->outputs.push_back(nullptr);
+    for (const Write& write : description.writes) {
+      Buffer& buffer = *buffers[write.operand];
+      const Value* current = buffer.current;
+      if (current && current->producer == node) {
+        node->outputs.push_back(nullptr);  // two written tensors over one buffer: one new value
       } else {
-        give(*buffer);
+        give(buffer);
       }
     }
     if (call.op.effect) {

@@ -5,6 +5,7 @@
 
 #include <ATen/ATen.h>
 #include <c10/core/DefaultDtype.h>
+#include <c10/util/flat_hash_map.h>
 
 #include <cmath>
 #include <cstring>
@@ -266,6 +267,30 @@ class Identifier {
   Key& key_;
 };
 
+/// Which operands share memory decides whether a write is legal (and eager checks it): for each
+/// operand, the first one over the same storage.
+void identify_aliases(Call& call) {
+  auto storage = [&](size_t i) {
+    return call.tensors[i]->unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
+  };
+  const size_t count = call.tensors.size();
+  if (count <= 8) {
+    for (size_t i = 1; i < count; ++i) {
+      size_t first = 0;
+      while (storage(first) != storage(i)) {
+        ++first;
+      }
+      call.key.push_back(first);
+    }
+    return;
+  }
+  thread_local ska::flat_hash_map<const void*, size_t> firsts;
+  firsts.clear();
+  for (size_t i = 0; i < count; ++i) {
+    call.key.push_back(firsts.emplace(storage(i), i).first->second);
+  }
+}
+
 class SourceBuilder {
  public:
   int operand() { return operands_++; }
@@ -299,14 +324,7 @@ bool identify(Call& call) {
     }
   }
   if (call.op.writes && call.tensors.size() > 1) {
-    // Which operands share memory decides whether a write is legal (and eager checks it).
-    for (size_t i = 1; i < call.tensors.size(); ++i) {
-      size_t first = 0;
-      while (!call.tensors[first]->is_alias_of(*call.tensors[i])) {
-        ++first;
-      }
-      call.key.push_back(first);
-    }
+    identify_aliases(call);
   }
   call.hash = hash_words(call.key);
   return true;

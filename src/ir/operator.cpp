@@ -11,23 +11,24 @@
 #include <mutex>
 #include <string_view>
 #include <unordered_map>
-#include <unordered_set>
 
 namespace torch_lazy {
 namespace {
 
+// The tables are constant expressions: they are read while other static objects are being made.
+
 // Operators that write their running statistics without saying so in their schema.
-const std::unordered_set<std::string_view> kWritesStatistics = {
+constexpr std::string_view kWritesStatistics[] = {
     "aten::native_batch_norm",           "aten::cudnn_batch_norm",
     "aten::miopen_batch_norm",           "aten::batch_norm_update_stats",
     "aten::batch_norm_gather_stats",     "aten::batch_norm_gather_stats_with_counts",
 };
 
 // Operators that return an alias of an argument without saying so.
-const std::unordered_set<std::string_view> kReturnsAlias = {"aten::_unsafe_view"};
+constexpr std::string_view kReturnsAlias[] = {"aten::_unsafe_view"};
 
 // Operators whose result sizes depend on data although no tag says so.
-const std::unordered_set<std::string_view> kDataDependent = {
+constexpr std::string_view kDataDependent[] = {
     "aten::_ctc_loss.Tensor",
     "aten::_ctc_loss_backward.Tensor",
     "aten::_embedding_bag",
@@ -45,10 +46,10 @@ const std::unordered_set<std::string_view> kDataDependent = {
 };
 
 // Operators in which a number's value decides the layout of the result.
-const std::unordered_set<std::string_view> kNumbersAreAttributes = {"aten::arange", "aten::range"};
+constexpr std::string_view kNumbersAreAttributes[] = {"aten::arange", "aten::range"};
 
 // Operators in which the class of a number selects behaviour or is checked.
-const std::unordered_set<std::string_view> kNumbersByClass = {
+constexpr std::string_view kNumbersByClass[] = {
     "aten::pow", "aten::pow_", "aten::_foreach_pow", "aten::_foreach_pow_", "aten::float_power",
     "aten::renorm", "aten::renorm_", "aten::softshrink", "aten::linalg_vector_norm", "aten::norm",
     "aten::_foreach_norm", "aten::multi_margin_loss", "aten::multi_margin_loss_backward",
@@ -61,8 +62,13 @@ const std::unordered_set<std::string_view> kNumbersByClass = {
 };
 
 // In-place operators that overwrite all of self without reading it.
-const std::unordered_set<std::string_view> kOverwrites = {"aten::fill_", "aten::zero_",
+constexpr std::string_view kOverwrites[] = {"aten::fill_", "aten::zero_",
                                                           "aten::copy_"};
+
+template <size_t N>
+bool contains(const std::string_view (&names)[N], std::string_view name) {
+  return std::find(std::begin(names), std::end(names), name) != std::end(names);
+}
 
 bool is_written(const c10::AliasInfo* alias) {
   if (!alias) {
@@ -176,8 +182,8 @@ OperatorInfo::OperatorInfo(const c10::OperatorHandle& op) : handle(op) {
   aten = base.rfind("aten::", 0) == 0;
   captured = &metrics::counter(captured_counter(operator_name));
 
-  NumberPolicy policy = kNumbersAreAttributes.count(base) ? NumberPolicy::attribute
-                        : kNumbersByClass.count(base)     ? NumberPolicy::by_class
+  NumberPolicy policy = contains(kNumbersAreAttributes, base) ? NumberPolicy::attribute
+                        : contains(kNumbersByClass, base)     ? NumberPolicy::by_class
                                                           : NumberPolicy::input;
   int tensors = 0;
   bool generator = false;
@@ -214,16 +220,16 @@ OperatorInfo::OperatorInfo(const c10::OperatorHandle& op) : handle(op) {
   }
   only_views = all_views && !writes;
   effect = !tensor_result && !writes && schema.returns().empty();
-  overwrites = kOverwrites.count(base) != 0;
-  writes_unannotated_statistics = kWritesStatistics.count(base) != 0;
-  returns_alias_unannotated = kReturnsAlias.count(base) != 0;
+  overwrites = contains(kOverwrites, base);
+  writes_unannotated_statistics = contains(kWritesStatistics, base);
+  returns_alias_unannotated = contains(kReturnsAlias, base);
 
   if (op.hasTag(at::Tag::inplace_view)) {
     metadata_only = true;
   }
   if (immediate == Immediate::no) {
     if (op.hasTag(at::Tag::dynamic_output_shape) || op.hasTag(at::Tag::data_dependent_output) ||
-        kDataDependent.count(name) || (!tensor_result && !writes && !effect)) {
+        contains(kDataDependent, name) || (!tensor_result && !writes && !effect)) {
       immediate = Immediate::data_dependent;
     } else if (generator || op.hasTag(at::Tag::nondeterministic_seeded)) {
       // Attention kernels carry the tag for their dropout; capture only sends them without it.

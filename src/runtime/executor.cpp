@@ -73,6 +73,9 @@ class Selection {
       Node* node = nodes_[i];
       for (const Write& write : node->description->writes) {
         Value* base = node->operands[write.operand];
+        if (base->refs == 1) {
+          continue;  // nobody but this node holds it
+        }
         uint32_t own = static_cast<uint32_t>(
             std::count(node->operands.begin(), node->operands.end(), base));
         if (base->refs > own) {

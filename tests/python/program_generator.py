@@ -255,15 +255,14 @@ class ProgramGenerator:
             shape = [1 if self.chance(0.15) else n for n in shape]
         return self.factory(shape, str(x.dtype) if same_dtype or not is_float(x) else None)
 
-    def index(self, n, shape=None):
+    def index(self, n, shape=None, device="device"):
         shape = [self.rng.randint(0, 3) if n else 0] if shape is None else shape
         total = 1
         for k in shape:
             total *= k
         low = -n if self.chance(0.2) and len(shape) == 1 else 0
         values = [self.rng.randrange(low, n) if n else 0 for _ in range(total)]
-        where = self.some("device=device", "device=device", "device='cpu'") if len(shape) == 1 else "device=device"
-        flat = f"torch.tensor({values}, dtype=torch.int64, {where})"
+        flat = f"torch.tensor({values}, dtype=torch.int64, device={device})"
         return flat if len(shape) == 1 else f"{flat}.view({shape})"
 
     def functional(self):
@@ -313,7 +312,7 @@ class ProgramGenerator:
                 f"torch.stack([{a}, {a}], {dim})",
                 f"{a}.cumsum({dim})",
                 f"{a}.index_select({dim}, {index})",
-                f"{a}.movedim({dim}, 0)[{index}]",
+                f"{a}.movedim({dim}, 0)[{self.index(size, device=self.some('device', 'None'))}]",
                 f"{a}.masked_select({a} != 0)",
                 f"{a}[{a} != 0]",
             ]
@@ -421,7 +420,7 @@ class ProgramGenerator:
                 f"{target}.index_add_({dim}, {index}, {source})",
                 f"{target}.scatter_({dim}, {grid}, {scalar})",
                 f"{target}.scatter_add_({dim}, {grid}, {self.factory(list(x.shape), str(x.dtype))})",
-                f"{target}.index_put_(({self.index(x.shape[0])},), {self.factory([], str(x.dtype))},"
+                f"{target}.index_put_(({self.index(x.shape[0], device=self.some('device', 'None'))},), {self.factory([], str(x.dtype))},"
                 f" accumulate={self.chance(0.5)})",
                 f"{target}[{self.slices(x)}] = {scalar}",
                 f"{target}[{target} == {scalar}] = {self.scalar(x)}",

@@ -1,7 +1,9 @@
 """The package around the core: importing, torch.lazy, steps, settings, patches, torch.compile."""
 
+import ast
 import importlib.metadata
 import os
+import pathlib
 import subprocess
 import sys
 
@@ -46,8 +48,16 @@ def test_public_names():
         assert hasattr(torch_lazy, name), name
     assert os.path.isabs(torch_lazy.cmake_prefix_path)
     assert all(os.path.isabs(path) for path in torch_lazy.include_paths())
+    if IS_INSTALLED:
+        assert torch_lazy.__version__ == importlib.metadata.version("torch-lazy")
     with pytest.raises(AttributeError, match="nothing_like_this"):
         torch_lazy.nothing_like_this  # noqa: B018
+
+
+def test_stubs_name_every_compiled_function():
+    stubs = pathlib.Path(torch_lazy.__file__).with_name("_C.pyi").read_text()
+    stubbed = {node.name for node in ast.parse(stubs).body if isinstance(node, ast.FunctionDef)}
+    assert stubbed == {name for name in vars(torch_lazy._C) if not name.startswith("_")}
 
 
 # ---- The device module ---------------------------------------------------------------------------
@@ -282,6 +292,22 @@ def test_a_missing_patch_point_is_a_warning(monkeypatch):
 def missing():
     """Something."""
     patches._replace(torch, "no_such_function_in_torch", lambda original: original)
+
+
+def product_in_region(x):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        return x @ x
+
+
+def type_outside_of_a_region(x):
+    return x.double() if torch.is_autocast_enabled() else x
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+def test_patches_do_not_disturb_torchscript():
+    x = torch.ones(2, 2)
+    assert torch.jit.script(product_in_region)(x).dtype == torch.bfloat16
+    assert torch.jit.script(type_outside_of_a_region)(x).dtype == torch.float32
 
 
 def trained(device, **options):

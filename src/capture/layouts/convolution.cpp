@@ -1,4 +1,5 @@
-// Layouts of convolution and its gradients: sizes, and the memory format that the CPU kernels choose.
+// Layouts of convolution and its gradients: sizes, and the memory format that the CPU kernels
+// choose.
 #include "capture/layouts/support.h"
 
 #include <ATen/Context.h>
@@ -47,10 +48,16 @@ bool onednn_supports(const char* question) {
   return stack.front().toBool();
 }
 
-// Whether eager computes with oneDNN; otherwise with its own kernels, which differ in layout here and there.
+// Whether eager computes with oneDNN; otherwise with its own kernels, which differ in layout here
+// and there.
 bool uses_onednn(const Tensor& input, const Tensor& weight, const Geometry& geometry) {
   static const bool bfloat16 = onednn_supports("mkldnn::_is_mkldnn_bf16_supported");
   static const bool half = onednn_supports("mkldnn::_is_mkldnn_fp16_supported");
+  if (geometry.transposed) {
+    for (size_t i = 0; i < geometry.output_padding.size(); ++i) {
+      if (geometry.output_padding[i] >= geometry.stride[i % geometry.stride.size()]) return false;
+    }
+  }
   if (!at::globalContext().userEnabledMkldnn() || !at::globalContext().hasMKLDNN()) return false;
   if (input.scalar_type() == at::kBFloat16) return bfloat16;
   if (input.scalar_type() == at::kHalf) return half;
@@ -58,7 +65,7 @@ bool uses_onednn(const Tensor& input, const Tensor& weight, const Geometry& geom
   constexpr int64_t small_image = 20480;
   const bool large_kernel = weight.size(-1) > 3 && weight.size(-2) > 3;
   return geometry.groups > 1 || large_kernel || input.size(0) > 1 ||
-      input.size(0) * input.size(1) * input.size(2) * input.size(3) > small_image;
+         input.size(0) * input.size(1) * input.size(2) * input.size(3) > small_image;
 }
 
 // The kernels work channels-last where the input or the weight is; for volumes only oneDNN's do.
@@ -68,27 +75,32 @@ MemoryFormat chosen_format(const Tensor& input, const Tensor& weight, bool onedn
   return onednn ? MemoryFormat::ChannelsLast3d : MemoryFormat::Contiguous;
 }
 
-// oneDNN makes a gradient in the chosen format; the other kernels make it like the tensor in that format,
-// which keeps strides that are several formats at once.
-Tensor gradient(const Tensor& of, MemoryFormat format, bool onednn) {
-  return onednn ? empty(of.sizes(), of.scalar_type(), format) : dense_like(contiguous(of, format));
+// oneDNN makes a gradient in the chosen format; most other kernels make it like the tensor in that
+// format, which keeps strides that are several formats at once.
+Tensor gradient(const Tensor& of, MemoryFormat format, bool canonical) {
+  return canonical ? empty(of.sizes(), of.scalar_type(), format)
+                   : dense_like(contiguous(of, format));
 }
 
 std::vector<int64_t> expanded(IntArrayRef values, int64_t count) {
-  TORCH_CHECK(
-      values.size() == 1 || static_cast<int64_t>(values.size()) == count, "one value for each dimension");
+  TORCH_CHECK(values.size() == 1 || static_cast<int64_t>(values.size()) == count,
+              "one value for each dimension");
   return values.size() == 1 ? std::vector<int64_t>(count, values[0]) : values.vec();
 }
 
 void check(const Tensor& input, const Tensor& weight, MaybeTensor bias, const Geometry& geometry) {
   const int64_t groups = geometry.groups;
-  TORCH_CHECK(input.dim() == weight.dim() && input.dim() >= 3 && input.dim() <= 5, "convolution: dimensions");
-  TORCH_CHECK(input.scalar_type() == weight.scalar_type(), "input and weight must have the same dtype");
-  TORCH_CHECK(at::isFloatingType(input.scalar_type()), "convolution of integers or complex numbers");
-  TORCH_CHECK(groups > 0 && weight.size(0) % groups == 0, "convolution: groups do not divide the channels");
-  TORCH_CHECK(
-      geometry.transposed ? input.size(1) == weight.size(0) : input.size(1) == weight.size(1) * groups,
-      "convolution: channels of input and weight differ");
+  TORCH_CHECK(input.dim() == weight.dim() && input.dim() >= 3 && input.dim() <= 5,
+              "convolution: dimensions");
+  TORCH_CHECK(input.scalar_type() == weight.scalar_type(),
+              "input and weight must have the same dtype");
+  TORCH_CHECK(at::isFloatingType(input.scalar_type()),
+              "convolution of integers or complex numbers");
+  TORCH_CHECK(groups > 0 && weight.size(0) % groups == 0,
+              "convolution: groups do not divide the channels");
+  TORCH_CHECK(geometry.transposed ? input.size(1) == weight.size(0)
+                                  : input.size(1) == weight.size(1) * groups,
+              "convolution: channels of input and weight differ");
   const int64_t channels = geometry.transposed ? weight.size(1) * groups : weight.size(0);
   if (bias && bias->defined()) {
     TORCH_CHECK(
@@ -98,12 +110,11 @@ void check(const Tensor& input, const Tensor& weight, MaybeTensor bias, const Ge
   TORCH_CHECK(input.numel() > 0 && weight.numel() > 0, "convolution of empty tensors");
 }
 
-Tensor convolution(
-    const Tensor& input, const Tensor& weight, MaybeTensor bias, SymIntArrayRef stride,
-    SymIntArrayRef padding, SymIntArrayRef dilation, bool transposed, SymIntArrayRef output_padding,
-    SymInt groups) {
-  const Geometry geometry{ints(stride), ints(padding), ints(dilation), ints(output_padding), transposed,
-                          integer(groups)};
+Tensor convolution(const Tensor& input, const Tensor& weight, MaybeTensor bias,
+                   SymIntArrayRef stride, SymIntArrayRef padding, SymIntArrayRef dilation,
+                   bool transposed, SymIntArrayRef output_padding, SymInt groups) {
+  const Geometry geometry{ints(stride),         ints(padding), ints(dilation),
+                          ints(output_padding), transposed,    integer(groups)};
   check(input, weight, bias, geometry);
   const int64_t spatial = input.dim() - 2;
   const auto steps = expanded(geometry.stride, spatial);
@@ -112,14 +123,17 @@ Tensor convolution(
   const auto extra = expanded(geometry.output_padding, spatial);
   Sizes sizes{input.size(0), transposed ? weight.size(1) * geometry.groups : weight.size(0)};
   for (int64_t i = 0; i < spatial; ++i) {
-    TORCH_CHECK(steps[i] > 0 && spacing[i] > 0 && pads[i] >= 0, "convolution: bad stride, dilation or padding");
+    TORCH_CHECK(steps[i] > 0 && spacing[i] > 0 && pads[i] >= 0,
+                "convolution: bad stride, dilation or padding");
     const int64_t kernel = spacing[i] * (weight.size(i + 2) - 1) + 1;
     const int64_t length = input.size(i + 2);
     if (transposed) {
-      TORCH_CHECK(extra[i] < steps[i] || extra[i] < spacing[i], "convolution: output padding is too large");
+      TORCH_CHECK(extra[i] < steps[i] || extra[i] < spacing[i],
+                  "convolution: output padding is too large");
       sizes.push_back((length - 1) * steps[i] - 2 * pads[i] + kernel + extra[i]);
     } else {
-      TORCH_CHECK(length + 2 * pads[i] >= kernel, "convolution: the kernel is larger than the input");
+      TORCH_CHECK(length + 2 * pads[i] >= kernel,
+                  "convolution: the kernel is larger than the input");
       sizes.push_back((length + 2 * pads[i] - kernel) / steps[i] + 1);
     }
     TORCH_CHECK(sizes.back() > 0, "convolution: the output is empty");
@@ -128,17 +142,18 @@ Tensor convolution(
     const bool onednn = uses_onednn(input, weight, geometry);
     return empty(sizes, input.scalar_type(), chosen_format(input, weight, onednn));
   }
-  const MemoryFormat format = chosen_format(with_height(contiguous(input)), with_height(weight), false);
+  const MemoryFormat format =
+      chosen_format(with_height(contiguous(input)), with_height(weight), false);
   sizes.insert(sizes.begin() + 2, 1);
   return without_height(empty(sizes, input.scalar_type(), format));
 }
 
-Three convolution_backward(
-    const Tensor& grad, const Tensor& input, const Tensor& weight, at::OptionalSymIntArrayRef bias_sizes,
-    SymIntArrayRef stride, SymIntArrayRef padding, SymIntArrayRef dilation, bool transposed,
-    SymIntArrayRef output_padding, SymInt groups, std::array<bool, 3> mask) {
-  const Geometry geometry{ints(stride), ints(padding), ints(dilation), ints(output_padding), transposed,
-                          integer(groups)};
+Three convolution_backward(const Tensor& grad, const Tensor& input, const Tensor& weight,
+                           at::OptionalSymIntArrayRef bias_sizes, SymIntArrayRef stride,
+                           SymIntArrayRef padding, SymIntArrayRef dilation, bool transposed,
+                           SymIntArrayRef output_padding, SymInt groups, std::array<bool, 3> mask) {
+  const Geometry geometry{ints(stride),         ints(padding), ints(dilation),
+                          ints(output_padding), transposed,    integer(groups)};
   check(input, weight, std::nullopt, geometry);
   (void)bias_sizes;
   Three result;
@@ -147,13 +162,15 @@ Three convolution_backward(
     const Tensor flat_weight = with_height(weight);
     const bool onednn = uses_onednn(flat_input, flat_weight, geometry);
     const MemoryFormat format = chosen_format(flat_input, flat_weight, onednn);
-    if (mask[0]) std::get<0>(result) = without_height(gradient(flat_input, format, onednn));
+    if (mask[0]) {
+      std::get<0>(result) = without_height(gradient(flat_input, format, onednn || transposed));
+    }
     if (mask[1]) std::get<1>(result) = without_height(gradient(flat_weight, format, onednn));
   } else {
     const bool onednn = uses_onednn(input, weight, geometry);
     const MemoryFormat format = chosen_format(input, weight, onednn);
-    if (mask[0]) std::get<0>(result) = gradient(input, format, onednn);
-    if (mask[1]) std::get<1>(result) = gradient(weight, format, onednn);
+    if (mask[0]) std::get<0>(result) = gradient(input, format, onednn || transposed);
+    if (mask[1]) std::get<1>(result) = gradient(weight, format, onednn || weight.dim() == 5);
   }
   if (mask[2]) std::get<2>(result) = empty({grad.size(1)}, input.scalar_type());
   return result;

@@ -51,32 +51,32 @@ Tensor like(const Tensor& self, Dtype dtype, Layout layout, Device, Flag, Format
   return dense_like(self, dtype, format);
 }
 
-Tensor full_like(
-    const Tensor& self, const Scalar&, Dtype dtype, Layout layout, Device, Flag, Format format) {
+Tensor full_like(const Tensor& self, const Scalar&, Dtype dtype, Layout layout, Device, Flag,
+                 Format format) {
   require_strided(layout);
   return dense_like(self, dtype, format);
 }
 
-Tensor new_filled(const Tensor& self, SymIntArrayRef sizes, Dtype dtype, Layout layout, Device, Flag) {
+Tensor new_filled(const Tensor& self, SymIntArrayRef sizes, Dtype dtype, Layout layout, Device,
+                  Flag) {
   require_strided(layout);
   return empty(ints(sizes), dtype.value_or(self.scalar_type()));
 }
 
-Tensor new_empty_strided(
-    const Tensor& self, SymIntArrayRef sizes, SymIntArrayRef strides, Dtype dtype, Layout layout, Device,
-    Flag) {
+Tensor new_empty_strided(const Tensor& self, SymIntArrayRef sizes, SymIntArrayRef strides,
+                         Dtype dtype, Layout layout, Device, Flag) {
   require_strided(layout);
   return empty_strided(ints(sizes), ints(strides), dtype.value_or(self.scalar_type()));
 }
 
-Tensor new_full(
-    const Tensor& self, SymIntArrayRef sizes, const Scalar&, Dtype dtype, Layout layout, Device, Flag) {
+Tensor new_full(const Tensor& self, SymIntArrayRef sizes, const Scalar&, Dtype dtype, Layout layout,
+                Device, Flag) {
   require_strided(layout);
   return empty(ints(sizes), dtype.value_or(self.scalar_type()));
 }
 
-Tensor empty_permuted(
-    SymIntArrayRef sizes, IntArrayRef order, Dtype dtype, Layout layout, Device, Flag) {
+Tensor empty_permuted(SymIntArrayRef sizes, IntArrayRef order, Dtype dtype, Layout layout, Device,
+                      Flag) {
   require_strided(layout);
   const IntArrayRef logical = ints(sizes);
   TORCH_CHECK(order.size() == logical.size(), "one physical place for each dimension");
@@ -91,16 +91,16 @@ Tensor empty_permuted(
   return empty_strided(logical, strides, dtype.value_or(default_dtype()));
 }
 
-Tensor arange(
-    const Scalar& start, const Scalar& end, const Scalar& step, Dtype dtype, Layout layout, Device, Flag) {
+Tensor arange(const Scalar& start, const Scalar& end, const Scalar& step, Dtype dtype,
+              Layout layout, Device, Flag) {
   require_strided(layout);
   const bool integral = start.isIntegral(true) && end.isIntegral(true) && step.isIntegral(true);
   Tensor result = empty({0}, dtype.value_or(integral ? at::kLong : default_dtype()));
   return at::meta::arange_outf(start, end, step, result);
 }
 
-Tensor arange_from_start(
-    const Scalar& start, const Scalar& end, Dtype dtype, Layout layout, Device device, Flag pin) {
+Tensor arange_from_start(const Scalar& start, const Scalar& end, Dtype dtype, Layout layout,
+                         Device device, Flag pin) {
   return arange(start, end, 1, dtype, layout, device, pin);
 }
 
@@ -119,21 +119,23 @@ Tensor spaced(bool complex_ends, int64_t steps, Dtype dtype, Layout layout) {
   return empty({steps}, dtype.value_or(default_dtype()));
 }
 
-bool has_complex_value(const Scalar& end) { return end.isComplex(); }
+bool has_complex_value(const Scalar& end) {
+  return end.isComplex();
+}
 bool has_complex_value(const Tensor& end) {
   TORCH_CHECK(end.dim() == 0, "the ends of a range have no dimensions");
   return end.is_complex();
 }
 
 template <class Start, class End>
-Tensor linspace(
-    const Start& start, const End& end, int64_t steps, Dtype dtype, Layout layout, Device, Flag) {
+Tensor linspace(const Start& start, const End& end, int64_t steps, Dtype dtype, Layout layout,
+                Device, Flag) {
   return spaced(has_complex_value(start) || has_complex_value(end), steps, dtype, layout);
 }
 
 template <class Start, class End>
-Tensor logspace(
-    const Start& start, const End& end, int64_t steps, double, Dtype dtype, Layout layout, Device, Flag) {
+Tensor logspace(const Start& start, const End& end, int64_t steps, double, Dtype dtype,
+                Layout layout, Device, Flag) {
   return spaced(has_complex_value(start) || has_complex_value(end), steps, dtype, layout);
 }
 
@@ -147,14 +149,14 @@ Tensor square_eye(SymInt n, Dtype dtype, Layout layout, Device device, Flag pin)
   return eye(n, n, dtype, layout, device, pin);
 }
 
-Tensor tril_indices(
-    int64_t rows, int64_t columns, int64_t offset, Dtype dtype, Layout layout, Device, Flag) {
+Tensor tril_indices(int64_t rows, int64_t columns, int64_t offset, Dtype dtype, Layout layout,
+                    Device, Flag) {
   at::native::check_args(rows, columns, layout);
   return empty({2, at::native::get_tril_size(rows, columns, offset)}, dtype.value_or(at::kLong));
 }
 
-Tensor triu_indices(
-    int64_t rows, int64_t columns, int64_t offset, Dtype dtype, Layout layout, Device, Flag) {
+Tensor triu_indices(int64_t rows, int64_t columns, int64_t offset, Dtype dtype, Layout layout,
+                    Device, Flag) {
   at::native::check_args(rows, columns, layout);
   const int64_t below = at::native::get_tril_size(rows, columns, offset - 1);
   return empty({2, rows * columns - below}, dtype.value_or(at::kLong));
@@ -165,7 +167,9 @@ Tensor scalar_tensor(const Scalar&, Dtype dtype, Layout layout, Device, Flag) {
   return empty({}, dtype.value_or(default_dtype()));
 }
 
-Tensor clone(const Tensor& self, Format format) { return dense_like(self, std::nullopt, format); }
+Tensor clone(const Tensor& self, Format format) {
+  return dense_like(self, std::nullopt, format);
+}
 
 Tensor to_copy(const Tensor& self, Dtype dtype, Layout layout, Device, Flag, bool, Format format) {
   require_strided(layout);

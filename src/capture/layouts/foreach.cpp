@@ -1,8 +1,9 @@
-// Layouts of the _foreach_* operators, element by element with the rules of the single operator, and of the
-// fused optimizers, which have no results.
+// Layouts of the _foreach_* operators, element by element with the rules of the single operator,
+// and of the fused optimizers, which have no results.
 #include "capture/layouts/support.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/ops/mm_meta_dispatch.h>
 
 #include <string>
 #include <string_view>
@@ -17,7 +18,7 @@ bool is_written(const c10::Argument& argument) {
 
 // Scalars (beta, value, weight) take no part in promotion except as an operand.
 enum class Numbers { ignored, operand };
-enum class Result { common, real, scalar_real };
+enum class Result { common, real };
 
 void check_lengths(const c10::FunctionSchema& schema, at::ArrayRef<c10::IValue> values) {
   std::optional<size_t> length;
@@ -27,7 +28,8 @@ void check_lengths(const c10::FunctionSchema& schema, at::ArrayRef<c10::IValue> 
   };
   for (const auto& value : values) {
     if (value.isTensorList()) check(value.toTensorVector().size());
-    if (value.isList() && !value.isTensorList() && !value.isIntList()) check(value.toListRef().size());
+    if (value.isList() && !value.isTensorList() && !value.isIntList())
+      check(value.toListRef().size());
   }
   TORCH_CHECK(length.value_or(0) > 0, schema.name(), ": a list of tensors is needed");
 }
@@ -43,7 +45,8 @@ bool all_packed_alike(at::ArrayRef<Tensor> inputs) {
 }
 
 Tensor element(at::ArrayRef<Tensor> inputs, Pointwise rule, const Tensor& out) {
-  const bool keeps_dtype = rule.promotion != Promotion::floating || at::isFloatingType(inputs[0].scalar_type());
+  const bool keeps_dtype =
+      rule.promotion != Promotion::floating || at::isFloatingType(inputs[0].scalar_type());
   if (keeps_dtype && !rule.real_result && all_packed_alike(inputs)) {
     return out.defined() ? out : contiguous_like(inputs[0]);
   }
@@ -72,7 +75,8 @@ void foreach_kernel(const c10::OperatorHandle& op, c10::DispatchKeySet, c10::Sta
         shared.push_back(wrapped_number(value.toScalar()));
       } else if (value.isList()) {
         std::vector<Tensor> each;
-        for (const auto& number : value.toListRef()) each.push_back(wrapped_number(number.toScalar()));
+        for (const auto& number : value.toListRef())
+          each.push_back(wrapped_number(number.toScalar()));
         lists.push_back(std::move(each));
       }
     }
@@ -91,15 +95,14 @@ void foreach_kernel(const c10::OperatorHandle& op, c10::DispatchKeySet, c10::Sta
 }
 
 template <Promotion promotion, Numbers numbers = Numbers::ignored, Result result = Result::common>
-void add_rule(
-    LayoutRegistry& registry, std::initializer_list<const char*> names,
-    std::initializer_list<const char*> overloads) {
+void add_rule(LayoutRegistry& registry, std::initializer_list<const char*> names,
+              std::initializer_list<const char*> overloads) {
   for (const std::string name : names) {
     for (const std::string suffix : {"", "_"}) {
       for (const std::string overload : overloads) {
-        registry.add(
-            "aten::_foreach_" + name + suffix + (overload.empty() ? "" : ".") + overload,
-            c10::KernelFunction::makeFromBoxedFunction<&foreach_kernel<promotion, numbers, result>>());
+        registry.add("aten::_foreach_" + name + suffix + (overload.empty() ? "" : ".") + overload,
+                     c10::KernelFunction::makeFromBoxedFunction<
+                         &foreach_kernel<promotion, numbers, result>>());
       }
     }
   }
@@ -108,9 +111,23 @@ void add_rule(
 std::vector<Tensor> foreach_norm(Tensors self, const Scalar&, Dtype dtype) {
   std::vector<Tensor> results;
   for (const Tensor& tensor : self) {
-    TORCH_CHECK(at::isFloatingType(tensor.scalar_type()) || tensor.is_complex(), "norm of integers");
+    TORCH_CHECK(at::isFloatingType(tensor.scalar_type()) || tensor.is_complex(),
+                "norm of integers");
     results.push_back(empty({}, c10::toRealValueType(dtype.value_or(tensor.scalar_type()))));
   }
+  return results;
+}
+
+std::vector<Tensor> foreach_clone(Tensors self, Format format) {
+  std::vector<Tensor> results;
+  for (const Tensor& tensor : self) results.push_back(dense_like(tensor, std::nullopt, format));
+  return results;
+}
+
+std::vector<Tensor> foreach_mm(Tensors self, Tensors mat2) {
+  TORCH_CHECK(self.size() == mat2.size(), "_foreach_mm: lists differ in length");
+  std::vector<Tensor> results;
+  for (size_t i = 0; i < self.size(); ++i) results.push_back(at::meta::mm(self[i], mat2[i]));
   return results;
 }
 
@@ -150,17 +167,22 @@ void add_foreach_layouts(LayoutRegistry& registry) {
   add_rule<Promotion::floating, Numbers::operand>(registry, {"div"}, operand_overloads);
   add_rule<Promotion::common>(registry, {"addcmul", "addcdiv"}, {"Scalar", "ScalarList", "Tensor"});
   add_rule<Promotion::none>(registry, {"lerp"}, {"List", "Scalar", "ScalarList"});
-  add_rule<Promotion::none>(
-      registry, {"ceil", "floor", "round", "trunc", "frac", "neg", "sign"}, {""});
+  add_rule<Promotion::none>(registry, {"ceil", "floor", "round", "trunc", "frac", "neg", "sign"},
+                            {""});
   add_rule<Promotion::none, Numbers::ignored, Result::real>(registry, {"abs"}, {""});
   add_rule<Promotion::floating>(
-      registry,
-      {"acos", "asin", "atan", "cos", "cosh", "erf", "erfc", "exp", "expm1", "lgamma", "log", "log10", "log1p",
-       "log2", "reciprocal", "rsqrt", "sigmoid", "sin", "sinh", "sqrt", "tan", "tanh"},
+      registry, {"acos",    "asin",   "atan", "cos",   "cosh",  "erf",  "erfc",       "exp",
+                 "expm1",   "lgamma", "log",  "log10", "log1p", "log2", "reciprocal", "rsqrt",
+                 "sigmoid", "sin",    "sinh", "sqrt",  "tan",   "tanh"},
       {""});
-  registry.add(
-      "aten::_foreach_norm.Scalar", c10::KernelFunction::makeFromUnboxedRuntimeFunction(&layout::foreach_norm));
-  registry.add("aten::_foreach_max", c10::KernelFunction::makeFromUnboxedRuntimeFunction(&layout::foreach_max));
+  registry.add("aten::_foreach_norm.Scalar",
+               c10::KernelFunction::makeFromUnboxedRuntimeFunction(&layout::foreach_norm));
+  registry.add("aten::_foreach_clone",
+               c10::KernelFunction::makeFromUnboxedRuntimeFunction(&layout::foreach_clone));
+  registry.add("aten::_foreach_mm",
+               c10::KernelFunction::makeFromUnboxedRuntimeFunction(&layout::foreach_mm));
+  registry.add("aten::_foreach_max",
+               c10::KernelFunction::makeFromUnboxedRuntimeFunction(&layout::foreach_max));
   for (const char* name : {"aten::_foreach_copy_", "aten::_foreach_zero_"}) {
     registry.add(name, c10::KernelFunction::makeFromBoxedFunction<&layout::without_results>());
   }

@@ -2,6 +2,10 @@
 #include "capture/layouts/support.h"
 
 #include <ATen/ops/_index_put_impl_ops.h>
+#include <ATen/ops/_unsafe_index_ops.h>
+#include <ATen/ops/_unsafe_index_put_ops.h>
+#include <ATen/ops/_unsafe_masked_index_ops.h>
+#include <ATen/ops/_unsafe_masked_index_put_accumulate_ops.h>
 #include <ATen/ops/bucketize_ops.h>
 #include <ATen/ops/embedding_dense_backward_ops.h>
 #include <ATen/ops/embedding_ops.h>
@@ -9,6 +13,7 @@
 #include <ATen/ops/index_meta_dispatch.h>
 #include <ATen/ops/index_put_ops.h>
 #include <ATen/ops/index_select_ops.h>
+#include <ATen/ops/masked_scatter_backward_ops.h>
 #include <ATen/ops/put_ops.h>
 #include <ATen/ops/searchsorted_ops.h>
 #include <ATen/ops/take_ops.h>
@@ -18,8 +23,8 @@ namespace layout {
 namespace {
 
 void check_index(const Tensor& index) {
-  TORCH_CHECK(
-      index.scalar_type() == at::kLong || index.scalar_type() == at::kInt, "expected int32 or int64 indices");
+  TORCH_CHECK(index.scalar_type() == at::kLong || index.scalar_type() == at::kInt,
+              "expected int32 or int64 indices");
 }
 
 Tensor embedding(const Tensor& weight, const Tensor& indices, SymInt, bool, bool) {
@@ -30,7 +35,8 @@ Tensor embedding(const Tensor& weight, const Tensor& indices, SymInt, bool, bool
   return empty(sizes, weight.scalar_type());
 }
 
-Tensor embedding_dense_backward(const Tensor& grad, const Tensor& indices, SymInt count, SymInt, bool) {
+Tensor embedding_dense_backward(const Tensor& grad, const Tensor& indices, SymInt count, SymInt,
+                                bool) {
   check_index(indices);
   return empty({integer(count), grad.size(-1)}, grad.scalar_type());
 }
@@ -49,19 +55,21 @@ Tensor index_select(const Tensor& self, int64_t dim, const Tensor& index) {
 }
 
 void check_index_put(const Tensor& self, MaybeTensors indices, const Tensor& values) {
-  TORCH_CHECK(values.scalar_type() == self.scalar_type(), "index_put: source and destination dtypes differ");
+  TORCH_CHECK(values.scalar_type() == self.scalar_type(),
+              "index_put: source and destination dtypes differ");
   bool masked = false;
   for (size_t i = 0; i < indices.size(); ++i) {
     const std::optional<Tensor> index = indices.get(i);
     masked |= index && index->defined() &&
-        (index->scalar_type() == at::kBool || index->scalar_type() == at::kByte);
+              (index->scalar_type() == at::kBool || index->scalar_type() == at::kByte);
   }
   if (masked) {
     // How many elements a mask selects depends on data; one value fits any number of them.
     TORCH_CHECK(values.numel() == 1, "index_put: whether the values fit the mask depends on data");
   } else {
     const Tensor selected = at::meta::index(self, indices);
-    TORCH_CHECK(at::is_expandable_to(values.sizes(), selected.sizes()), "index_put: shapes do not match");
+    TORCH_CHECK(at::is_expandable_to(values.sizes(), selected.sizes()),
+                "index_put: shapes do not match");
   }
 }
 
@@ -80,17 +88,39 @@ Tensor index_put(const Tensor& self, MaybeTensors indices, const Tensor& values,
   return dense_like(self);
 }
 
+Tensor unsafe_index(const Tensor& self, MaybeTensors indices) {
+  return at::meta::index(self, indices);
+}
+
+Tensor unsafe_masked_index(const Tensor& self, const Tensor& mask, MaybeTensors indices,
+                           const Scalar&) {
+  TORCH_CHECK(self.numel() > 0, "_unsafe_masked_index: empty input");
+  return empty(at::infer_size(at::meta::index(self, indices).sizes(), mask.sizes()),
+               self.scalar_type());
+}
+
+Tensor unsafe_masked_index_put_accumulate(const Tensor& self, const Tensor&, MaybeTensors,
+                                          const Tensor&) {
+  return dense_like(self);
+}
+
+Tensor masked_scatter_backward(const Tensor& grad, const Tensor&, SymIntArrayRef sizes) {
+  return empty(ints(sizes), grad.scalar_type());
+}
+
 template <class Value>
 Tensor index_fill(const Tensor& self, int64_t dim, const Tensor& index, const Value&) {
   at::maybe_wrap_dim(dim, self.dim());
-  TORCH_CHECK(index.scalar_type() == at::kLong && index.dim() <= 1, "index_fill: expected a vector of int64");
+  TORCH_CHECK(index.scalar_type() == at::kLong && index.dim() <= 1,
+              "index_fill: expected a vector of int64");
   return dense_like(self);
 }
 
 template <class Value>
 Tensor& index_fill_in_place(Tensor& self, int64_t dim, const Tensor& index, const Value&) {
   at::maybe_wrap_dim(dim, self.dim());
-  TORCH_CHECK(index.scalar_type() == at::kLong && index.dim() <= 1, "index_fill: expected a vector of int64");
+  TORCH_CHECK(index.scalar_type() == at::kLong && index.dim() <= 1,
+              "index_fill: expected a vector of int64");
   return self;
 }
 
@@ -115,9 +145,8 @@ Tensor& put_in_place(Tensor& self, const Tensor& index, const Tensor& source, bo
   return self;
 }
 
-Tensor searchsorted(
-    const Tensor& boundaries, const Tensor& self, bool int32, bool, std::optional<std::string_view>,
-    MaybeTensor) {
+Tensor searchsorted(const Tensor& boundaries, const Tensor& self, bool int32, bool,
+                    std::optional<std::string_view>, MaybeTensor) {
   TORCH_CHECK(boundaries.scalar_type() == self.scalar_type(), "searchsorted: dtypes differ");
   return empty(self.sizes(), int32 ? at::kInt : at::kLong);
 }
@@ -139,6 +168,12 @@ void add_indexing_layouts(LayoutRegistry& registry) {
   add_layout<ops::index_put>(registry, layout::index_put);
   add_layout<ops::index_put_>(registry, layout::index_put_in_place);
   add_layout<ops::_index_put_impl_>(registry, layout::index_put_impl);
+  add_layout<ops::_unsafe_index_Tensor>(registry, layout::unsafe_index);
+  add_layout<ops::_unsafe_index_put>(registry, layout::index_put);
+  add_layout<ops::_unsafe_masked_index>(registry, layout::unsafe_masked_index);
+  add_layout<ops::_unsafe_masked_index_put_accumulate>(registry,
+                                                       layout::unsafe_masked_index_put_accumulate);
+  add_layout<ops::masked_scatter_backward>(registry, layout::masked_scatter_backward);
   add_layout<ops::index_fill_int_Scalar>(registry, layout::index_fill<at::Scalar>);
   add_layout<ops::index_fill_int_Tensor>(registry, layout::index_fill<at::Tensor>);
   add_layout<ops::index_fill__int_Scalar>(registry, layout::index_fill_in_place<at::Scalar>);

@@ -1,11 +1,18 @@
-// Layouts of element-wise operators without a Meta kernel of their own: rules over at::TensorIterator that
-// serve the functional, in-place and out= forms of an operator alike, found from its schema.
+// Layouts of element-wise operators without a Meta kernel of their own: rules over
+// at::TensorIterator that serve the functional, in-place and out= forms of an operator alike, found
+// from its schema.
 #include "capture/layouts/support.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/ops/_prelu_kernel_backward_ops.h>
+#include <ATen/ops/_safe_softmax_ops.h>
+#include <ATen/ops/_softmax_meta_dispatch.h>
 #include <ATen/ops/abs_ops.h>
 #include <ATen/ops/angle_ops.h>
+#include <ATen/ops/frexp_ops.h>
+#include <ATen/ops/glu_backward_ops.h>
 #include <ATen/ops/hardtanh_ops.h>
+#include <ATen/ops/ldexp_ops.h>
 #include <ATen/ops/log_sigmoid_backward_ops.h>
 #include <ATen/ops/log_sigmoid_forward_ops.h>
 #include <ATen/ops/masked_fill_ops.h>
@@ -39,17 +46,21 @@ void pointwise_kernel(const c10::OperatorHandle& op, c10::DispatchKeySet, c10::S
       if (is_written(arguments[i])) out = tensor;
       if (!tensor.defined() || (is_written(arguments[i]) && i != 0)) continue;
       tensors.push_back(tensor);
-    } else if (
-        inputs == Inputs::tensors_and_other_number && arguments[i].name() == "other" && values[i].isScalar()) {
+    } else if (inputs == Inputs::tensors_and_other_number && arguments[i].name() == "other" &&
+               values[i].isScalar()) {
       tensors.push_back(wrapped_number(values[i].toScalar()));
     }
   }
   Pointwise rule{.promotion = promotion};
   if (result == Result::boolean) rule.result = at::kBool;
-  if (result == Result::complex) rule.result = c10::toComplexType(tensors[0].scalar_type());
+  if (result == Result::complex) {
+    rule.result = c10::toComplexType(tensors[0].scalar_type());
+    TORCH_CHECK(!out.defined() || out.scalar_type() == *rule.result, "out has another dtype");
+  }
   if (result == Result::real) {
     rule.real_result = tensors[0].is_complex();
-    TORCH_CHECK(!rule.real_result || !out.is_same(tensors[0]), "a real result cannot replace a complex tensor");
+    TORCH_CHECK(!rule.real_result || !out.is_same(tensors[0]),
+                "a real result cannot replace a complex tensor");
   }
   Tensor computed = pointwise(tensors, rule, out);
   torch::jit::drop(*stack, arguments.size());
@@ -73,9 +84,8 @@ void add_number_rule(LayoutRegistry& registry, std::initializer_list<const char*
 
 Tensor where_self(const Tensor& condition, const Tensor& self, const Tensor& other) {
   const ScalarType dtype = at::result_type(self, other);
-  TORCH_CHECK(
-      condition.scalar_type() == at::kBool || condition.scalar_type() == at::kByte,
-      "where expects a boolean condition");
+  TORCH_CHECK(condition.scalar_type() == at::kBool || condition.scalar_type() == at::kByte,
+              "where expects a boolean condition");
   // A tensor of another dtype is converted first, which packs it.
   const auto converted = [&](const Tensor& tensor) {
     return tensor.scalar_type() == dtype ? tensor : dense_like(tensor, dtype);
@@ -91,19 +101,19 @@ Tensor masked_copy(const Tensor& self, const Tensor& mask) {
 
 Tensor& masked_in_place(Tensor& self, const Tensor& mask) {
   TORCH_CHECK(mask.scalar_type() == at::kBool, "the mask must be boolean");
-  TORCH_CHECK(
-      at::is_expandable_to(mask.sizes(), self.sizes()), "the mask does not broadcast to the tensor");
+  TORCH_CHECK(at::is_expandable_to(mask.sizes(), self.sizes()),
+              "the mask does not broadcast to the tensor");
   return self;
 }
 
 void check_fill(const Tensor& self, const Scalar& value) {
-  TORCH_CHECK(
-      self.is_complex() || !value.isComplex(), "a complex value cannot be stored in a real tensor");
+  TORCH_CHECK(self.is_complex() || !value.isComplex(),
+              "a complex value cannot be stored in a real tensor");
 }
 void check_fill(const Tensor& self, const Tensor& value) {
   TORCH_CHECK(value.dim() == 0, "masked_fill supports a zero-dimensional value only");
-  TORCH_CHECK(
-      self.is_complex() || !value.is_complex(), "a complex value cannot be stored in a real tensor");
+  TORCH_CHECK(self.is_complex() || !value.is_complex(),
+              "a complex value cannot be stored in a real tensor");
 }
 
 template <class Value>
@@ -119,7 +129,8 @@ Tensor& masked_fill_in_place(Tensor& self, const Tensor& mask, const Value& valu
 }
 
 void check_scatter(const Tensor& self, const Tensor& source) {
-  TORCH_CHECK(self.scalar_type() == source.scalar_type(), "masked_scatter: dtypes of self and source differ");
+  TORCH_CHECK(self.scalar_type() == source.scalar_type(),
+              "masked_scatter: dtypes of self and source differ");
 }
 
 Tensor masked_scatter(const Tensor& self, const Tensor& mask, const Tensor& source) {
@@ -134,18 +145,22 @@ Tensor& masked_scatter_in_place(Tensor& self, const Tensor& mask, const Tensor& 
 
 // Its result comes out of a sum over a new last dimension.
 Tensor mvlgamma(const Tensor& self, int64_t) {
-  return contiguous_like(self, at::isIntegralType(self.scalar_type(), true) ? default_dtype() : self.scalar_type());
+  return contiguous_like(
+      self, at::isIntegralType(self.scalar_type(), true) ? default_dtype() : self.scalar_type());
 }
 
-Tensor hardtanh(const Tensor& self, const Scalar&, const Scalar&) { return dense_like(self); }
+Tensor hardtanh(const Tensor& self, const Scalar&, const Scalar&) {
+  return dense_like(self);
+}
 
-Tensor nan_to_num(
-    const Tensor& self, std::optional<double>, std::optional<double>, std::optional<double>) {
+Tensor nan_to_num(const Tensor& self, std::optional<double>, std::optional<double>,
+                  std::optional<double>) {
   return dense_like(self);
 }
 
 Tensor abs(const Tensor& self) {
-  return self.is_complex() ? dense_like(self, c10::toRealValueType(self.scalar_type())) : pointwise({self});
+  return self.is_complex() ? dense_like(self, c10::toRealValueType(self.scalar_type()))
+                           : pointwise({self});
 }
 
 Tensor angle(const Tensor& self) {
@@ -153,7 +168,40 @@ Tensor angle(const Tensor& self) {
                            : pointwise({self}, {.promotion = Promotion::floating});
 }
 
-Two log_sigmoid_forward(const Tensor& self) { return {contiguous_like(self), contiguous_like(self)}; }
+Two prelu_kernel_backward(const Tensor& grad, const Tensor& self, const Tensor& weight) {
+  const Tensor result = pointwise({self, weight, grad});
+  return {result, dense_like(result)};
+}
+
+Tensor glu_backward(const Tensor&, const Tensor& self, int64_t dim) {
+  TORCH_CHECK(self.size(dim) % 2 == 0, "glu: the halving dimension must be even");
+  return contiguous_like(self);
+}
+
+Two frexp(const Tensor& self) {
+  TORCH_CHECK(at::isFloatingType(self.scalar_type()), "frexp: expected floating point numbers");
+  return {dense_like(self), dense_like(self, at::kInt)};
+}
+
+// self * 2 ** other
+Tensor power_of_two(const Tensor& other) {
+  return pointwise({other, wrapped_number(2.0)}, {.promotion = Promotion::common});
+}
+
+Tensor& ldexp_in_place(Tensor& self, const Tensor& other) {
+  pointwise({self, power_of_two(other)}, {.promotion = Promotion::common}, self);
+  return self;
+}
+
+Tensor safe_softmax(const Tensor& self, int64_t dim, Dtype dtype) {
+  const Tensor input =
+      dtype.value_or(self.scalar_type()) == self.scalar_type() ? self : dense_like(self, dtype);
+  return pointwise({at::meta::_softmax(input, dim, /*half_to_float=*/false)});
+}
+
+Two log_sigmoid_forward(const Tensor& self) {
+  return {contiguous_like(self), contiguous_like(self)};
+}
 
 Tensor log_sigmoid_backward(const Tensor& grad, const Tensor&, const Tensor&) {
   return dense_like(grad);
@@ -167,23 +215,36 @@ void add_pointwise_layouts(LayoutRegistry& registry) {
   using layout::add_rule;
   using layout::Promotion;
   using layout::Result;
-  add_rule<Promotion::none>(
-      registry,
-      {"aten::relu", "aten::relu_", "aten::hardswish", "aten::hardswish_", "aten::hardswish.out",
-       "aten::hardswish_backward", "aten::hardtanh_", "aten::hardtanh.out", "aten::hardtanh_backward",
-       "aten::celu", "aten::celu_", "aten::nan_to_num_", "aten::nan_to_num.out",
-       "aten::_prelu_kernel", "aten::mish_backward", "aten::_conj_physical", "aten::conj_physical_",
-       "aten::conj_physical.out", "aten::polygamma_", "aten::rrelu_with_noise_backward"});
+  add_rule<Promotion::none>(registry, {"aten::relu",
+                                       "aten::relu_",
+                                       "aten::hardswish",
+                                       "aten::hardswish_",
+                                       "aten::hardswish.out",
+                                       "aten::hardswish_backward",
+                                       "aten::hardtanh_",
+                                       "aten::hardtanh.out",
+                                       "aten::hardtanh_backward",
+                                       "aten::celu",
+                                       "aten::celu_",
+                                       "aten::nan_to_num_",
+                                       "aten::nan_to_num.out",
+                                       "aten::_prelu_kernel",
+                                       "aten::mish_backward",
+                                       "aten::_conj_physical",
+                                       "aten::conj_physical_",
+                                       "aten::conj_physical.out",
+                                       "aten::polygamma_",
+                                       "aten::rrelu_with_noise_backward"});
   add_rule<Promotion::none, Result::real>(registry, {"aten::abs_", "aten::abs.out"});
   add_rule<Promotion::floating, Result::real>(registry, {"aten::angle.out"});
-  add_rule<Promotion::none, Result::complex>(registry, {"aten::complex", "aten::polar"});
+  add_rule<Promotion::none, Result::complex>(
+      registry, {"aten::complex", "aten::complex.out", "aten::polar", "aten::polar.out"});
   add_rule<Promotion::floating>(
       registry,
       {"aten::deg2rad", "aten::deg2rad_", "aten::deg2rad.out", "aten::rad2deg", "aten::rad2deg_",
        "aten::rad2deg.out", "aten::logit", "aten::logit_", "aten::logit.out", "aten::mvlgamma_"});
-  add_rule<Promotion::common>(
-      registry,
-      {"aten::rsub.Tensor", "aten::floor_divide", "aten::floor_divide_.Tensor", "aten::floor_divide.out"});
+  add_rule<Promotion::common>(registry, {"aten::rsub.Tensor", "aten::floor_divide",
+                                         "aten::floor_divide_.Tensor", "aten::floor_divide.out"});
   add_rule<Promotion::common, Result::boolean>(
       registry,
       {"aten::logical_and", "aten::logical_and_", "aten::logical_and.out", "aten::logical_or",
@@ -192,9 +253,9 @@ void add_pointwise_layouts(LayoutRegistry& registry) {
        "aten::isnan", "aten::isinf"});
   add_number_rule<Promotion::common>(
       registry,
-      {"aten::add.Scalar", "aten::add_.Scalar", "aten::sub.Scalar", "aten::sub_.Scalar", "aten::mul.Scalar",
-       "aten::mul_.Scalar", "aten::rsub.Scalar", "aten::remainder.Scalar", "aten::remainder_.Scalar",
-       "aten::floor_divide.Scalar", "aten::floor_divide_.Scalar"});
+      {"aten::add.Scalar", "aten::add_.Scalar", "aten::sub.Scalar", "aten::sub_.Scalar",
+       "aten::mul.Scalar", "aten::mul_.Scalar", "aten::rsub.Scalar", "aten::remainder.Scalar",
+       "aten::remainder_.Scalar", "aten::floor_divide.Scalar", "aten::floor_divide_.Scalar"});
   add_number_rule<Promotion::floating>(registry, {"aten::div.Scalar", "aten::div_.Scalar"});
 
   namespace ops = at::_ops;
@@ -203,6 +264,11 @@ void add_pointwise_layouts(LayoutRegistry& registry) {
   add_layout<ops::nan_to_num>(registry, layout::nan_to_num);
   add_layout<ops::abs>(registry, layout::abs);
   add_layout<ops::angle>(registry, layout::angle);
+  add_layout<ops::_prelu_kernel_backward>(registry, layout::prelu_kernel_backward);
+  add_layout<ops::glu_backward>(registry, layout::glu_backward);
+  add_layout<ops::frexp_Tensor>(registry, layout::frexp);
+  add_layout<ops::ldexp_>(registry, layout::ldexp_in_place);
+  add_layout<ops::_safe_softmax>(registry, layout::safe_softmax);
   add_layout<ops::where_self>(registry, layout::where_self);
   add_layout<ops::masked_fill_Scalar>(registry, layout::masked_fill<at::Scalar>);
   add_layout<ops::masked_fill_Tensor>(registry, layout::masked_fill<at::Tensor>);

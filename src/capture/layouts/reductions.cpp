@@ -42,11 +42,13 @@ ScalarType accumulated(const Tensor& self, Dtype dtype) {
   return at::isIntegralType(self.scalar_type(), true) ? at::kLong : self.scalar_type();
 }
 
-Tensor scalar_of(const Tensor& self) { return empty({}, self.scalar_type()); }
+Tensor scalar_of(const Tensor& self) {
+  return empty({}, self.scalar_type());
+}
 
 ScalarType variance_dtype(const Tensor& self) {
-  TORCH_CHECK(
-      at::isFloatingType(self.scalar_type()) || self.is_complex(), "std and var need a floating point input");
+  TORCH_CHECK(at::isFloatingType(self.scalar_type()) || self.is_complex(),
+              "std and var need a floating point input");
   return c10::toRealValueType(self.scalar_type());
 }
 
@@ -59,11 +61,14 @@ Two variance_and_mean(const Tensor& self, OptionalDims dims, OptionalScalar, boo
   return {empty(sizes, variance_dtype(self)), empty(sizes, self.scalar_type())};
 }
 
-Tensor sum_all(const Tensor& self, Dtype dtype) { return empty({}, accumulated(self, dtype)); }
+Tensor sum_all(const Tensor& self, Dtype dtype) {
+  return empty({}, accumulated(self, dtype));
+}
 
 Tensor mean_all(const Tensor& self, Dtype dtype) {
   const ScalarType type = dtype.value_or(self.scalar_type());
-  TORCH_CHECK(at::isFloatingType(type) || at::isComplexType(type), "mean needs a floating point input");
+  TORCH_CHECK(at::isFloatingType(type) || at::isComplexType(type),
+              "mean needs a floating point input");
   return empty({}, type);
 }
 
@@ -139,7 +144,8 @@ Tensor dot(const Tensor& self, const Tensor& other) {
   TORCH_CHECK(self.dim() == 1 && other.dim() == 1, "1D tensors expected");
   TORCH_CHECK(self.scalar_type() == other.scalar_type(), "dot: dtypes differ");
   TORCH_CHECK(self.numel() == other.numel(), "dot: lengths differ");
-  TORCH_CHECK(!self.is_conj() && !other.is_conj(), "the result of conjugated vectors may be conjugated");
+  TORCH_CHECK(!self.is_conj() && !other.is_conj(),
+              "the result of conjugated vectors may be conjugated");
   return scalar_of(self);
 }
 

@@ -1,9 +1,9 @@
 #include "capture/layouts/registry.h"
 
+#include "capture/layouts/layouts.h"
+
 #include <string>
 #include <utility>
-
-#include "capture/layouts/layouts.h"
 
 namespace torch_lazy {
 
@@ -19,16 +19,21 @@ LayoutRegistry::LayoutRegistry() {
   add_reduction_layouts(*this);
   add_indexing_layouts(*this);
   add_normalization_layouts(*this);
+  add_spatial_layouts(*this);
+  add_linear_algebra_layouts(*this);
+  add_shape_layouts(*this);
+  add_loss_layouts(*this);
   add_convolution_layouts(*this);
   add_attention_layouts(*this);
   add_foreach_layouts(*this);
+  add_out_layouts(*this);
 }
 
 void LayoutRegistry::add(std::string_view name, c10::KernelFunction kernel) {
   const auto dot = name.find('.');
-  c10::OperatorName key(
-      std::string(name.substr(0, dot)),
-      dot == std::string_view::npos ? std::string() : std::string(name.substr(dot + 1)));
+  c10::OperatorName key(std::string(name.substr(0, dot)), dot == std::string_view::npos
+                                                              ? std::string()
+                                                              : std::string(name.substr(dot + 1)));
   entries_.insert_or_assign(std::move(key), std::move(kernel));
 }
 

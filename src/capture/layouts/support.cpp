@@ -25,10 +25,13 @@ Tensor contiguous(const Tensor& self, MemoryFormat format) {
   return self.is_contiguous(format) ? self : empty(self.sizes(), self.scalar_type(), format);
 }
 
-ScalarType default_dtype() { return c10::typeMetaToScalarType(c10::get_default_dtype()); }
+ScalarType default_dtype() {
+  return c10::typeMetaToScalarType(c10::get_default_dtype());
+}
 
 void require_strided(Layout layout) {
-  TORCH_CHECK(layout.value_or(at::kStrided) == at::kStrided, "only strided results have a layout function");
+  TORCH_CHECK(layout.value_or(at::kStrided) == at::kStrided,
+              "only strided results have a layout function");
 }
 
 Tensor pointwise(at::ArrayRef<Tensor> inputs, Pointwise rule, Tensor out) {
@@ -58,7 +61,9 @@ Tensor pointwise(at::ArrayRef<Tensor> inputs, Pointwise rule, Tensor out) {
   return config.build().output();
 }
 
-Tensor wrapped_number(const Scalar& scalar) { return at::native::wrapped_scalar_tensor(scalar); }
+Tensor wrapped_number(const Scalar& scalar) {
+  return at::native::wrapped_scalar_tensor(scalar);
+}
 
 Sizes reduced_sizes(const Tensor& self, at::OptionalIntArrayRef dims, bool keepdim) {
   std::bitset<64> reduced;

@@ -1,5 +1,8 @@
-// Building blocks for layout functions: new Meta tensors, TensorIterator over Meta tensors, sizes of reductions.
+// Building blocks for layout functions: new Meta tensors, TensorIterator over Meta tensors, sizes
+// of reductions.
 #pragma once
+
+#include "capture/layouts/layouts.h"
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/ExpandUtils.h>
@@ -11,8 +14,6 @@
 #include <optional>
 #include <tuple>
 #include <vector>
-
-#include "capture/layouts/layouts.h"
 
 namespace torch_lazy::layout {
 
@@ -38,8 +39,12 @@ using Three = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
 using Four = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
 using Sizes = c10::SmallVector<int64_t, 6>;
 
-inline IntArrayRef ints(SymIntArrayRef values) { return C10_AS_INTARRAYREF_SLOW(values); }
-inline int64_t integer(const SymInt& value) { return value.guard_int(__FILE__, __LINE__); }
+inline IntArrayRef ints(SymIntArrayRef values) {
+  return C10_AS_INTARRAYREF_SLOW(values);
+}
+inline int64_t integer(const SymInt& value) {
+  return value.guard_int(__FILE__, __LINE__);
+}
 
 inline Tensor empty(IntArrayRef sizes, ScalarType dtype, Format format = std::nullopt) {
   return at::detail::empty_meta(sizes, dtype, format);
@@ -48,7 +53,8 @@ inline Tensor empty_strided(IntArrayRef sizes, IntArrayRef strides, ScalarType d
   return at::detail::empty_strided_meta(sizes, strides, dtype);
 }
 
-// The result of at::empty_like: "preserve" keeps a dense layout and packs any other in the same order.
+// The result of at::empty_like: "preserve" keeps a dense layout and packs any other in the same
+// order.
 Tensor dense_like(const Tensor& self, Dtype dtype = std::nullopt, Format format = std::nullopt);
 
 // at::dense_like(self, contiguous).
@@ -62,7 +68,8 @@ Tensor contiguous(const Tensor& self, MemoryFormat format = MemoryFormat::Contig
 ScalarType default_dtype();
 void require_strided(Layout layout);
 
-// Results of at::TensorIterator. `promote`: to the common dtype of the inputs; otherwise they must agree.
+// Results of at::TensorIterator. `promote`: to the common dtype of the inputs; otherwise they must
+// agree.
 enum class Promotion { none, common, floating };
 struct Pointwise {
   Promotion promotion = Promotion::none;
