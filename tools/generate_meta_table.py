@@ -1,7 +1,8 @@
 """Write the table of PyTorch's own C++ Meta kernels, callable without the dispatcher.
 
-Reads the installed headers (ATen/ops/*_meta_dispatch.h declare the kernels, ATen/ops/*_ops.h name the
-operators and their signatures) and writes meta_table_0.cpp .. meta_table_N-1.cpp for the layout registry.
+Reads the installed headers (ATen/ops/*_meta_dispatch.h declare the kernels, ATen/ops/*_ops.h name
+the operators and their signatures) and writes meta_table_0.cpp .. meta_table_N-1.cpp for the layout
+registry.
 """
 
 import argparse
@@ -11,8 +12,8 @@ from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 
-# Meta kernels whose result differs from the CPU kernel's, or which are no layout functions. Whatever
-# src/capture/layouts defines itself replaces the generated entry and needs no line here.
+# Meta kernels whose result differs from the CPU kernel's. Whatever src/capture/layouts defines
+# itself replaces the generated entry and needs no line here.
 LEFT_OUT: dict[str, str] = {
     "aten::linalg_lu_solve": "a complex result may carry the conjugate bit",
     "aten::linalg_lu_solve.out": "a complex result may carry the conjugate bit",
@@ -75,8 +76,9 @@ def read_meta_functions(header: Path) -> dict[str, set[str]]:
 
 
 def is_defined(operators: Path, stem: str, base: str) -> bool:
-    """The headers also declare in-place functions that the library registers but does not export. Those that
-    it does export are structured (they have a *_meta.h) or have a Meta kernel of their own."""
+    """The headers also declare in-place functions that the library registers but does not export.
+    Those that it does export are structured (they have a *_meta.h) or have a Meta kernel of their
+    own."""
     if not base.endswith("_") or (operators / f"{stem}_meta.h").exists():
         return True
     own_kernel = re.compile(rf"\b{re.escape(base[:-1])}\w*_meta_\w*\(")
@@ -116,7 +118,9 @@ def into_shards(kernels: list[Kernel], count: int) -> list[list[Kernel]]:
 
 def all_tables(count: int) -> str:
     """The one entry point, in shard 0: calls every shard."""
-    declared = "".join(f"void add_meta_table_{index}(LayoutRegistry& registry);\n" for index in range(count))
+    declared = "".join(
+        f"void add_meta_table_{index}(LayoutRegistry& registry);\n" for index in range(count)
+    )
     calls = "".join(f"  add_meta_table_{index}(registry);\n" for index in range(count))
     return f"\n{declared}\nvoid add_meta_tables(LayoutRegistry& registry) {{\n{calls}}}\n"
 
@@ -124,7 +128,9 @@ def all_tables(count: int) -> str:
 def shard_source(index: int, count: int, kernels: list[Kernel]) -> str:
     headers = sorted({kernel.header for kernel in kernels})
     includes = "".join(
-        f"#include <ATen/ops/{header}_{kind}.h>\n" for header in headers for kind in ("meta_dispatch", "ops")
+        f"#include <ATen/ops/{header}_{kind}.h>\n"
+        for header in headers
+        for kind in ("meta_dispatch", "ops")
     )
     rows = "".join(
         f'  add(registry, "{kernel.operator}",\n'

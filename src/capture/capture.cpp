@@ -157,6 +157,14 @@ void record(Call& call, Description& description, Stack* stack) {
     cut = over_limit(program);
   }
 
+  if (call.op.bumps_versions) {
+    for (const Write& write : description.writes) {
+      if (!call.tensors[write.operand]->is_inference()) {
+        call.tensors[write.operand]->unsafeGetTensorImpl()->bump_version();
+      }
+    }
+  }
+
   c10::SmallVector<c10::IValue, 4> results;
   for (const ReturnSource& source : description.returns) {
     switch (source.kind) {

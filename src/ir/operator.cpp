@@ -224,6 +224,8 @@ OperatorInfo::OperatorInfo(const c10::OperatorHandle& op) : handle(op) {
   writes_unannotated_statistics = contains(kWritesStatistics, base);
   returns_alias_unannotated = contains(kReturnsAlias, base);
 
+  bumps_versions = writes && base.rfind("aten::_foreach_", 0) == 0;
+
   if (op.hasTag(at::Tag::inplace_view)) {
     metadata_only = true;
   }

@@ -31,7 +31,7 @@ def pytest_terminal_summary(terminalreporter):
 
 def operators_summary(terminalreporter, calls):
     """Totals of test_opinfo.py per kind."""
-    statuses = ("equal", "close", "layout", "refused", "failed", "eager refuses")
+    statuses = ("equal", "close", "layout", "refused", "failed", "eager refuses", "not run")
     totals = collections.defaultdict(collections.Counter)
     for report in calls:
         for name, value in report.user_properties:
@@ -44,7 +44,7 @@ def operators_summary(terminalreporter, calls):
     head = "".join(f"{s:>{max(9, len(s) + 2)}}" for s in statuses)
     terminalreporter.write_line(f"{'kind':<24}{'total':>7}{head}{'passed':>9}")
     for kind, counts in totals.items():
-        total = sum(counts.values()) - counts["eager refuses"]
+        total = sum(counts.values()) - counts["eager refuses"] - counts["not run"]
         passed = counts["equal"] + counts["close"] + counts["layout"]
         row = "".join(f"{counts[s]:>{max(9, len(s) + 2)}}" for s in statuses)
         percent = 100 * passed / max(total, 1)

@@ -520,7 +520,7 @@ class ProgramGenerator:
         b = self.pick()
         options = [
             f"read({a})",
-            f"read({a}.cpu())",
+            f"read({a}.cpu().clone())",
             f"read({a}.tolist())",
             f"read({a}.sum().item())",
             f"read(torch.equal({a}, {b}))",
@@ -529,7 +529,7 @@ class ProgramGenerator:
             f"read({a}.flatten().unique())" if not x.is_complex() else f"read({a})",
             f"read({a}.shape)",
             f"read({a}.is_contiguous())",
-            f"read({a}.to('cpu', torch.float64))" if not x.is_complex() else f"read({a})",
+            f"read({a}.to('cpu', torch.float64).clone())" if not x.is_complex() else f"read({a})",
         ]
         return self.rng.choice(options)
 

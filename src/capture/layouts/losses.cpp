@@ -58,9 +58,8 @@ Tensor soft_margin_loss(const Tensor& self, const Tensor& target, int64_t reduct
   return reduces(reduction) ? scalar_of(loss) : loss;
 }
 
-Tensor soft_margin_loss_backward(const Tensor& grad, const Tensor& self, const Tensor& target,
-                                 int64_t) {
-  return pointwise({grad, self, target}, {.promotion = Promotion::common});
+Tensor soft_margin_loss_backward(const Tensor&, const Tensor& self, const Tensor& target, int64_t) {
+  return pointwise({target, self}, {.promotion = Promotion::common});
 }
 
 void check_entropy(const Tensor& self, const Tensor& target, MaybeTensor weight) {
@@ -84,15 +83,12 @@ Tensor binary_cross_entropy_backward(const Tensor&, const Tensor& self, const Te
   return dense_like(self);
 }
 
-Tensor binary_cross_entropy_with_logits(const Tensor& self, const Tensor& target,
-                                        MaybeTensor weight, MaybeTensor pos_weight,
-                                        int64_t reduction) {
-  c10::SmallVector<Tensor, 4> inputs{self, target};
-  for (const auto* extra : {&weight, &pos_weight}) {
-    if (extra->has_value() && (*extra)->defined()) inputs.push_back(**extra);
-  }
-  const Tensor loss = pointwise(inputs, {.promotion = Promotion::common});
-  return reduces(reduction) ? scalar_of(loss) : loss;
+// Computed from 1 - target in place, so that the result looks like the target.
+Tensor binary_cross_entropy_with_logits(const Tensor& self, const Tensor& target, MaybeTensor,
+                                        MaybeTensor, int64_t reduction) {
+  TORCH_CHECK(self.sizes() == target.sizes() && self.scalar_type() == target.scalar_type(),
+              "binary_cross_entropy_with_logits: sizes or dtypes differ");
+  return reduces(reduction) ? scalar_of(self) : pointwise({target});
 }
 
 void check_nll2d(const Tensor& self, const Tensor& target) {
