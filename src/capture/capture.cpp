@@ -46,6 +46,22 @@ void resize(const Call& call, const Description& description) {
   }
 }
 
+bool has_mask(const Call& call) {
+  for (const c10::IValue& argument : call.arguments) {
+    if (!argument.isOptionalTensorList()) {
+      continue;
+    }
+    for (const c10::IValue& index : argument.toListRef()) {
+      if (index.isTensor() && index.toTensor().defined() &&
+          (index.toTensor().scalar_type() == at::kBool ||
+           index.toTensor().scalar_type() == at::kByte)) {
+        return true;
+      }
+    }
+  }
+  return false;
+}
+
 DescriptionPtr find_description(const Call& call) {
   GraphLock lock;
   Description* found = DescriptionTable::instance().find(call.op, call.key, call.hash);
@@ -58,7 +74,8 @@ void capture(const c10::OperatorHandle& op, Stack* stack) {
   const OperatorInfo& info = operator_info(op);
   const size_t count = info.arguments.size();
   Call call(info, c10::ArrayRef<c10::IValue>(stack->data() + stack->size() - count, count));
-  if (info.immediate != Immediate::no) {
+  const bool recordable = info.dynamic_only_with_masks && !has_mask(call);
+  if (info.immediate != Immediate::no && !recordable) {
     return info.random_fill ? draw_now(call, stack) : execute_now(call, stack, false);
   }
   if (!identify(call)) {

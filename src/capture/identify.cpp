@@ -223,6 +223,8 @@ class Identifier {
       }
     } else if (value.isDevice()) {
       at::Device device = value.toDevice();
+      TORCH_CHECK(device.type() != at::kLazy || device.index() <= 0,
+                  "torch-lazy: there is one lazy device, lazy:0, but ", device, " was asked for");
       put(kDevice | static_cast<uint64_t>(device.type()) << 8 |
           static_cast<uint64_t>(static_cast<uint8_t>(device.index())) << 16);
     } else if (value.isIntList()) {

@@ -11,7 +11,6 @@
 #include <ATen/ATen.h>
 #include <ATen/EmptyTensor.h>
 #include <ATen/ExpandUtils.h>
-#include <ATen/NativeFunctions.h>
 #include <torch/library.h>
 
 namespace torch_lazy {
@@ -265,14 +264,6 @@ void register_kernels(torch::Library& m) {
   m.impl("is_set_to", is_set_to);
   m.impl("_has_compatible_shallow_copy_type", has_compatible_shallow_copy_type);
   m.impl("_efficientzerotensor", efficient_zeros);
-  // A view makes no node: PyTorch's own functions for strided tensors do all there is to do.
-  m.impl("as_strided", at::native::as_strided_tensorimpl);
-  m.impl("as_strided_", at::native::as_strided__symint);
-  m.impl("view", at::native::view);
-  m.impl("_reshape_alias", at::native::_reshape_alias);
-  m.impl("unfold", at::native::unfold);
-  m.impl("view_as_real", at::native::view_as_real);
-  m.impl("view_as_complex", at::native::view_as_complex);
 }
 
 }  // namespace torch_lazy

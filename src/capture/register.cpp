@@ -55,6 +55,7 @@ torch::Library& library_for(const char* space, c10::DispatchKey key) {
 const bool registered = [] {
   torch::Library& lazy = library_for("aten", c10::DispatchKey::Lazy);
   register_kernels(lazy);
+  register_views(lazy);
   register_composites(lazy);
   register_composites(library_for("aten", c10::DispatchKey::AutogradLazy));
   register_kept_whole(lazy);  // after the others: it takes only what they left

@@ -8,6 +8,9 @@ namespace torch_lazy {
 /// Operators with kernels of their own, for the key Lazy.
 void register_kernels(torch::Library& library);
 
+/// View operators, for the key Lazy.
+void register_views(torch::Library& library);
+
 /// Composite operators that take the real device's branch, for Lazy and AutogradLazy.
 void register_composites(torch::Library& library);
 

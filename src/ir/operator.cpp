@@ -226,6 +226,8 @@ OperatorInfo::OperatorInfo(const c10::OperatorHandle& op) : handle(op) {
 
   bumps_versions = writes && base.rfind("aten::_foreach_", 0) == 0;
 
+  dynamic_only_with_masks = base == "aten::index" || base == "aten::_unsafe_index";
+
   if (op.hasTag(at::Tag::inplace_view)) {
     metadata_only = true;
   }

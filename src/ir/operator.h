@@ -56,6 +56,7 @@ struct OperatorInfo {
   bool overwrites = false;       // the written argument's old content is not read
   bool writes_unannotated_statistics = false;  // native_batch_norm and its relatives
   bool returns_alias_unannotated = false;      // _unsafe_view: a view, though the schema is silent
+  bool dynamic_only_with_masks = false;  // index: a boolean index has as many results as it is true
   bool bumps_versions = false;  // eager counts a write to each element of the written lists
   bool aten = false;
   metrics::Counter* captured = nullptr;

@@ -339,20 +339,20 @@ void run_all() {
   execute(std::move(collection));
 }
 
-void run_buffers(c10::ArrayRef<Buffer*> buffers, bool to_write) {
-  ExecutionLock execution;
+namespace {
+
+/// Runs what these values need; `to_write`: also who else reads them. Each may be held by `holds`
+/// others besides its readers.
+void run_values(c10::ArrayRef<Value*> values, bool to_write, uint32_t holds) {
   Collection collection;
   {
     GraphLock lock;
     Selection selection;
-    for (Buffer* buffer : buffers) {
-      Value* value = buffer->current;
+    for (Value* value : values) {
       check_failure(value);
-      if (value) {
-        selection.add(value);
-        if (to_write && value->refs > 1) {
-          selection.add_readers(value);
-        }
+      selection.add(value);
+      if (to_write && value->refs > holds) {
+        selection.add_readers(value);
       }
     }
     selection.add_readers_of_overwritten();
@@ -366,20 +366,50 @@ void run_buffers(c10::ArrayRef<Buffer*> buffers, bool to_write) {
   execute(std::move(collection));
 }
 
+/// Values that stay while other threads go on recording.
+class Held {
+ public:
+  explicit Held(c10::ArrayRef<Buffer*> buffers) {
+    GraphLock lock;
+    for (Buffer* buffer : buffers) {
+      Value* value = Program::instance().value_of(*buffer);
+      Program::instance().retain(value);
+      values.push_back(value);
+    }
+  }
+
+  ~Held() {
+    GraphLock lock;
+    for (Value* value : values) {
+      Program::instance().release(value, lock);
+    }
+  }
+
+  c10::SmallVector<Value*, 4> values;
+};
+
+}  // namespace
+
+void run_buffers(c10::ArrayRef<Buffer*> buffers, bool to_write) {
+  ExecutionLock execution;
+  Held held(buffers);
+  run_values(held.values, to_write, /*holds=*/2);
+}
+
 c10::Storage allocate(int64_t nbytes) {
   return at::empty({nbytes}, at::TensorOptions().dtype(at::kByte).device(real_device())).storage();
 }
 
 c10::Storage materialize(Buffer& buffer, bool to_write) {
   Buffer* list[] = {&buffer};
-  run_buffers(list, to_write);
+  Held held(list);
+  Value* value = held.values[0];
+  run_values(held.values, to_write, /*holds=*/2);
   GraphLock lock;
-  Program& program = Program::instance();
-  Value* value = program.value_of(buffer);
   check_failure(value);
   if (!value->data) {
     TORCH_INTERNAL_ASSERT(!value->pending(), "a value is still pending after its run");
-    program.set_data(value, allocate(value->nbytes));
+    Program::instance().set_data(value, allocate(value->nbytes));
   }
   return value->data;
 }

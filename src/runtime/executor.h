@@ -31,8 +31,8 @@ void run_all();
 /// those buffers, so that their memory can be written.
 void run_buffers(c10::ArrayRef<Buffer*> buffers, bool to_write = false);
 
-/// The memory of the buffer's current value, computed if need be; undefined memory is allocated.
-/// The caller holds the execution lock for as long as it reads or writes.
+/// The memory of the buffer's value as it is at the call, computed if need be; undefined memory is
+/// allocated. The caller holds the execution lock for as long as it reads or writes.
 c10::Storage materialize(Buffer& buffer, bool to_write = false);
 
 /// Runs everything pending and ends a step.

@@ -471,6 +471,9 @@ class ProgramGenerator:
             y = self.check_write(out, [a, b])
             if 0 in y.stride() and 0 not in y.shape:
                 raise Undefined
+            storages = {self.value(e).untyped_storage()._cdata for e in (a, b)}
+            if y.untyped_storage()._cdata in storages and (shape is None or list(shape) != list(y.shape)):
+                raise Undefined  # out= would resize its own input
             line = f"{out} = {call.format(out)}" if self.chance(0.5) else call.format(out)
             return self.guarded(y, line)
         return self.bind(call.format(out))
@@ -544,7 +547,8 @@ class ProgramGenerator:
         leaves = self.tensors(lambda x: x.requires_grad and x.is_leaf and is_float(x))
         if not leaves or self.chance(0.15):
             shape = self.shape(3)
-            return self.bind(f"{self.factory(shape, 'torch.float32')}.requires_grad_()")
+            # A clone: eager loses the gradient of a leaf that is a view when its base is written to.
+            return self.bind(f"{self.factory(shape, 'torch.float32')}.clone().requires_grad_()")
         w = self.rng.choice(leaves)
         x = self.value(w)
         options = [
@@ -561,22 +565,22 @@ class ProgramGenerator:
                 f"read({w}.grad)",
                 f"with torch.no_grad(): {w}.sub_({w}.grad, alpha=0.5)",
                 f"{w}.grad.zero_()",
-                f"{self.target_name()} = {w}.grad",
+                f"{self.target_name()} = {w}.grad.clone()",
             ]
         results = self.tensors(lambda y: y.requires_grad and not y.is_leaf and is_float(y))
         if results:
             y = self.rng.choice(results)
             fresh = self.target_name()
-            gradient = f"torch.autograd.grad({y}.sum(), [{w}], allow_unused=True, retain_graph=True)[0]"
+            # As numbers: autograd replays views on devices other than the CPU and CUDA, and gradients get other strides.
+            gradient = f"torch.autograd.grad({y}.sum(), [{w}], allow_unused=True, retain_graph=True)"
             options += [
                 f"{y}.sum().backward(retain_graph={self.chance(0.8)})",
                 f"{y}.sum().backward(retain_graph=True)",
                 f"({y} * {w}.sum()).sum().backward(retain_graph=True)",
                 f"({y} * {y}).sum().backward()",
-                f"read({gradient})",
+                f"read([g.tolist() for g in {gradient} if g is not None])",
                 f"{fresh} = {y} * 1; {fresh}.register_hook(lambda g: g * 2)",
                 f"{y}.{self.some('mul_(2)', 'add_(1)', 'relu_()')}",
-                f"{y}.detach_()",
                 f"torch.utils.checkpoint.checkpoint(lambda q: (q * q).exp(), {y}, use_reentrant=False).sum().backward()",
             ]
         return self.rng.choice(options)

@@ -7,6 +7,8 @@
 #include <ATen/ops/convolution_backward_ops.h>
 #include <ATen/ops/convolution_ops.h>
 
+#include <algorithm>
+
 namespace torch_lazy {
 namespace layout {
 namespace {
@@ -169,6 +171,10 @@ Three convolution_backward(const Tensor& grad, const Tensor& input, const Tensor
   } else {
     const bool onednn = uses_onednn(input, weight, geometry);
     const MemoryFormat format = chosen_format(input, weight, onednn);
+    const bool dilated = std::any_of(geometry.dilation.begin(), geometry.dilation.end(),
+                                     [](int64_t step) { return step > 1; });
+    TORCH_CHECK(onednn || !dilated || format == MemoryFormat::Contiguous,
+                "the kernels of dilated images have rules of their own");
     if (mask[0]) std::get<0>(result) = gradient(input, format, onednn || transposed);
     if (mask[1]) std::get<1>(result) = gradient(weight, format, onednn || weight.dim() == 5);
   }

@@ -5,6 +5,7 @@
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/_prelu_kernel_backward_ops.h>
+#include <ATen/ops/_prelu_kernel_ops.h>
 #include <ATen/ops/_safe_softmax_ops.h>
 #include <ATen/ops/_softmax_meta_dispatch.h>
 #include <ATen/ops/abs_ops.h>
@@ -168,6 +169,13 @@ Tensor angle(const Tensor& self) {
                            : pointwise({self}, {.promotion = Promotion::floating});
 }
 
+Tensor prelu_kernel(const Tensor& self, const Tensor& weight) {
+  TORCH_CHECK(at::is_expandable_to(weight.sizes(), self.sizes()) &&
+                  weight.scalar_type() == self.scalar_type(),
+              "prelu: the weight does not fit");
+  return dense_like(self);
+}
+
 Two prelu_kernel_backward(const Tensor& grad, const Tensor& self, const Tensor& weight) {
   const Tensor result = pointwise({self, weight, grad});
   return {result, dense_like(result)};
@@ -215,26 +223,14 @@ void add_pointwise_layouts(LayoutRegistry& registry) {
   using layout::add_rule;
   using layout::Promotion;
   using layout::Result;
-  add_rule<Promotion::none>(registry, {"aten::relu",
-                                       "aten::relu_",
-                                       "aten::hardswish",
-                                       "aten::hardswish_",
-                                       "aten::hardswish.out",
-                                       "aten::hardswish_backward",
-                                       "aten::hardtanh_",
-                                       "aten::hardtanh.out",
-                                       "aten::hardtanh_backward",
-                                       "aten::celu",
-                                       "aten::celu_",
-                                       "aten::nan_to_num_",
-                                       "aten::nan_to_num.out",
-                                       "aten::_prelu_kernel",
-                                       "aten::mish_backward",
-                                       "aten::_conj_physical",
-                                       "aten::conj_physical_",
-                                       "aten::conj_physical.out",
-                                       "aten::polygamma_",
-                                       "aten::rrelu_with_noise_backward"});
+  add_rule<Promotion::none>(
+      registry, {"aten::relu", "aten::relu_", "aten::hardswish", "aten::hardswish_",
+                 "aten::hardswish.out", "aten::hardswish_backward", "aten::hardtanh_",
+                 "aten::hardtanh.out", "aten::hardtanh_backward", "aten::celu", "aten::celu_",
+                 "aten::nan_to_num_", "aten::nan_to_num.out",
+
+                 "aten::mish_backward", "aten::_conj_physical", "aten::conj_physical_",
+                 "aten::conj_physical.out", "aten::polygamma_", "aten::rrelu_with_noise_backward"});
   add_rule<Promotion::none, Result::real>(registry, {"aten::abs_", "aten::abs.out"});
   add_rule<Promotion::floating, Result::real>(registry, {"aten::angle.out"});
   add_rule<Promotion::none, Result::complex>(
@@ -264,6 +260,7 @@ void add_pointwise_layouts(LayoutRegistry& registry) {
   add_layout<ops::nan_to_num>(registry, layout::nan_to_num);
   add_layout<ops::abs>(registry, layout::abs);
   add_layout<ops::angle>(registry, layout::angle);
+  add_layout<ops::_prelu_kernel>(registry, layout::prelu_kernel);
   add_layout<ops::_prelu_kernel_backward>(registry, layout::prelu_kernel_backward);
   add_layout<ops::glu_backward>(registry, layout::glu_backward);
   add_layout<ops::frexp_Tensor>(registry, layout::frexp);

@@ -1,0 +1,237 @@
+"""User mistakes and the message each gets. None of them harms the device: it works as before afterwards."""
+
+import re
+
+import pytest
+import torch
+import torch.nn.functional as F
+from comparing import DEVICE
+from torch import nn
+
+pytestmark = pytest.mark.skipif(DEVICE.type != "lazy", reason="messages about the device lazy")
+
+if DEVICE.type == "lazy":
+    import torch_lazy
+
+
+def lazy(*size, **kwargs):
+    return torch.ones(*size, device="lazy", **kwargs)
+
+
+BOTH_DEVICES = r"lazy:0.*cpu.*not a lazy tensor|cpu.*lazy:0.*not a lazy tensor"
+
+# name, what is done, the exception, and what its message says
+MISTAKES = [
+    # Two devices in one call: the message names both.
+    ("add of a CPU tensor", lambda: lazy(2) + torch.ones(2), RuntimeError, BOTH_DEVICES),
+    ("add to a CPU tensor", lambda: torch.ones(2) + lazy(2), RuntimeError, BOTH_DEVICES),
+    ("product with a CPU matrix", lambda: lazy(2, 2) @ torch.ones(2, 2), RuntimeError, BOTH_DEVICES),
+    ("product of a CPU matrix", lambda: torch.ones(2, 2) @ lazy(2, 2), RuntimeError, BOTH_DEVICES),
+    ("cat with a CPU tensor", lambda: torch.cat([lazy(2), torch.ones(2)]), RuntimeError, BOTH_DEVICES),
+    ("stack with a CPU tensor", lambda: torch.stack([lazy(2), torch.ones(2)]), RuntimeError, BOTH_DEVICES),
+    ("where with a CPU tensor", lambda: torch.where(lazy(2) > 0, lazy(2), torch.ones(2)), RuntimeError, BOTH_DEVICES),
+    ("in-place with a CPU tensor", lambda: lazy(2).add_(torch.ones(2)), RuntimeError, BOTH_DEVICES),
+    ("foreach with a CPU tensor", lambda: torch._foreach_add_([lazy(2)], [torch.ones(2)]), RuntimeError, BOTH_DEVICES),
+    ("out= on the CPU", lambda: torch.add(lazy(2), 1, out=torch.ones(2)), RuntimeError, BOTH_DEVICES),
+    ("gather with CPU indices", lambda: lazy(2).gather(0, torch.zeros(2).long()), RuntimeError, BOTH_DEVICES),
+    ("module on the CPU", lambda: nn.Linear(2, 2)(lazy(2, 2)), RuntimeError, BOTH_DEVICES),
+    ("embedding on the CPU", lambda: nn.Embedding(4, 2)(lazy(2).long()), RuntimeError, BOTH_DEVICES),
+    ("labels on the CPU", lambda: F.cross_entropy(lazy(2, 3), torch.tensor([0, 1])), RuntimeError, BOTH_DEVICES),
+    ("input on the CPU", lambda: nn.Linear(2, 2, device="lazy")(torch.ones(2, 2)), RuntimeError, BOTH_DEVICES),
+    ("convolution weights on the CPU", lambda: F.conv1d(lazy(1, 1, 4), torch.ones(1, 1, 2)), RuntimeError, BOTH_DEVICES),
+    # Things that only a CPU tensor has.
+    ("numpy()", lambda: lazy(2).numpy(), TypeError, r"can't convert lazy:0 device type tensor to numpy"),
+    ("a numpy function", lambda: __import__("numpy").asarray(lazy(2)), TypeError, r"can't convert lazy:0"),
+    ("pinned memory", lambda: lazy(2).pin_memory(), RuntimeError, r"(?i)pin"),
+    ("class out of range", lambda: F.one_hot(lazy(1).long() * 5, 3).cpu(), RuntimeError, r"index 5 is out of bounds"),
+    ("a device that is not there", lambda: torch.ones(2, device="lazy:7"), RuntimeError, r"lazy:7|no device|number of"),
+    # Kinds of tensors that the device does not hold.
+    ("sparse tensor to the device", lambda: torch.eye(2).to_sparse().to("lazy"), NotImplementedError, r"(?i)sparse"),
+    ("sparse result", lambda: lazy(2, 2).to_sparse(), NotImplementedError, r"gives a sparse tensor.*strided"),
+    ("compressed result", lambda: lazy(2, 2).to_sparse_csr(), NotImplementedError, r"(?i)sparse"),
+    (
+        "sparse factory",
+        lambda: torch.sparse_coo_tensor(torch.zeros(1, 1).long(), torch.ones(1), (2,), device="lazy"),
+        NotImplementedError,
+        r"(?i)sparse",
+    ),
+    (
+        "sparse gradient",
+        lambda: nn.Embedding(4, 2, sparse=True, device="lazy")(lazy(2).long()).sum().backward(),
+        NotImplementedError,
+        r"(?i)sparse",
+    ),
+    (
+        "quantized result",
+        lambda: torch.quantize_per_tensor(lazy(2), 0.1, 0, torch.qint8),
+        NotImplementedError,
+        r"(?i)quantize",
+    ),
+    (
+        "nested result",
+        lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], device="lazy"),
+        (NotImplementedError, RuntimeError),
+        r"(?i)nested",
+    ),
+    (
+        "nested from device tensors",
+        lambda: torch.nested.as_nested_tensor([lazy(2), lazy(3)]),
+        (NotImplementedError, RuntimeError),
+        r"(?i)nested",
+    ),
+    ("mkldnn layout", lambda: lazy(2).to_mkldnn(), (NotImplementedError, RuntimeError), r"(?i)mkldnn"),
+    # Settings and the package.
+    ("unknown setting", lambda: torch_lazy.config.set("nothing", 1), ValueError, r"no setting.*there are"),
+    ("setting with a wrong value", lambda: torch_lazy.config.set("max_nodes", "many"), ValueError, r"whole number"),
+    ("step on another device", lambda: torch_lazy.mark_step("cpu"), RuntimeError, r"cpu"),
+    ("graph of a CPU tensor", lambda: torch_lazy.debug.graph_text(torch.ones(2)), RuntimeError, r"not a lazy tensor"),
+]
+
+
+@pytest.mark.parametrize(("mistake", "expected", "message"), [m[1:] for m in MISTAKES], ids=[m[0] for m in MISTAKES])
+def test_mistake(mistake, expected, message):
+    with pytest.raises(expected, match=message):
+        mistake()
+    assert (lazy(2) + 1).tolist() == [2, 2]
+
+
+def x(device, *size, **kwargs):
+    return torch.ones(*size, device=device, **kwargs)
+
+
+# What eager refuses on any device: the same exception with the same message, at the call.
+LIKE_EAGER = {
+    "shapes that do not broadcast": lambda d: x(d, 2) + x(d, 3),
+    "inner sizes of a product": lambda d: x(d, 2, 3) @ x(d, 2, 3),
+    "linear layer": lambda d: nn.Linear(3, 2, device=d)(x(d, 4, 5)),
+    "convolution channels": lambda d: nn.Conv2d(3, 4, 3, device=d)(x(d, 1, 2, 8, 8)),
+    "dimension out of range": lambda d: x(d, 2, 3).sum(5),
+    "view of an impossible size": lambda d: x(d, 6).view(4, 2),
+    "view of a transposed tensor": lambda d: x(d, 2, 3).t().view(6),
+    "reshape to another count": lambda d: x(d, 6).reshape(5),
+    "cat of different sizes": lambda d: torch.cat([x(d, 2, 3), x(d, 2, 2)]),
+    "stack of nothing": lambda d: torch.stack([]),
+    "expand": lambda d: x(d, 3).expand(2, 4),
+    "select out of range": lambda d: x(d, 3)[5],
+    "slice of a scalar": lambda d: x(d, [])[0],
+    "narrow out of range": lambda d: x(d, 3).narrow(0, 2, 4),
+    "permutation": lambda d: x(d, 2, 3).permute(0, 0),
+    "squeeze out of range": lambda d: x(d, 2).squeeze(3),
+    "integer result in-place": lambda d: x(d, 2, dtype=torch.int64).add_(1.5),
+    "integer division in-place": lambda d: x(d, 2, dtype=torch.int64).div_(2),
+    "mean of integers": lambda d: x(d, 2, dtype=torch.int64).mean(),
+    "float indices": lambda d: x(d, 3)[x(d, 1)],
+    "indices of a wrong type": lambda d: x(d, 2, 2).gather(1, x(d, 2, 2)),
+    "labels of a wrong type": lambda d: F.cross_entropy(x(d, 2, 3), x(d, 2)),
+    "item of many": lambda d: x(d, 2).item(),
+    "truth of many": lambda d: bool(x(d, 2)),
+    "integer to a negative power": lambda d: x(d, 2, dtype=torch.int64) ** -1,
+    "dropout probability": lambda d: F.dropout(x(d, 2), 1.5),
+    "standard deviation": lambda d: x(d, 2).normal_(0, -1),
+    "range of uniform": lambda d: x(d, 2).uniform_(2, 1),
+    "out of a wrong type": lambda d: torch.add(x(d, 2), 1.5, out=x(d, 2, dtype=torch.int64)),
+    "in-place on expanded memory": lambda d: x(d, 1).expand(3).add_(1),
+    "overlapping sum": lambda d: (lambda t: t[1:].add_(t[:-1]))(x(d, 4)),
+    "in-place on a leaf": lambda d: x(d, 2).requires_grad_().add_(1),
+    "gradient of integers": lambda d: x(d, 2, dtype=torch.int64).requires_grad_(),
+    "backward of many": lambda d: (x(d, 2).requires_grad_() * 2).backward(),
+    "backward twice": lambda d: (lambda y: (y.backward(), y.backward()))((x(d, 2).requires_grad_() ** 2).sum()),
+    "backward without a graph": lambda d: x(d, 2).sum().backward(),
+    "saved value modified": lambda d: (lambda a: (lambda b: (b.add_(1), b.sum().backward()))(a.exp()))(
+        x(d, 2).requires_grad_()
+    ),
+    "gradient of a wrong shape": lambda d: (x(d, 2).requires_grad_() * 2).backward(x(d, 3)),
+    "grad of a wrong shape": lambda d: setattr(x(d, 2).requires_grad_(), "grad", x(d, 3)),
+    "view of another size of type": lambda d: x(d, 3).view(torch.float64),
+    "as_strided outside": lambda d: x(d, 3).as_strided((4,), (1,)),
+    "unfold": lambda d: x(d, 3).unfold(0, 5, 1),
+    "pooling window": lambda d: F.max_pool2d(x(d, 1, 1, 2, 2), 5),
+    "negative size": lambda d: torch.zeros(-1, device=d),
+    "arange without end": lambda d: torch.arange(0, 5, -1, device=d),
+    "multinomial of too many": lambda d: torch.multinomial(x(d, 2), 5),
+    "matrix that is not square": lambda d: torch.linalg.inv(x(d, 2, 3)),
+    "einsum": lambda d: torch.einsum("ij,jk->ik", x(d, 2, 3), x(d, 2, 3)),
+    "batch norm of one value": lambda d: nn.BatchNorm1d(2, device=d)(x(d, 1, 2)),
+    "layer norm shape": lambda d: F.layer_norm(x(d, 2, 3), [4]),
+    "foreach of different lengths": lambda d: torch._foreach_add([x(d, 2)], [x(d, 2), x(d, 2)]),
+    "state of another shape": lambda d: nn.Linear(2, 2, device=d).load_state_dict(nn.Linear(3, 2).state_dict()),
+    "unknown argument": lambda d: torch.add(x(d, 2), nothing=1),
+}
+
+
+def message_of(error):
+    """Without the device's name and the lines that torch-lazy adds."""
+    text = str(error).split("\n(torch-lazy:")[0].split("\nException raised from")[0]
+    return re.sub(r"lazy(:0)?", "cpu", text.replace("torch.cpu.", "torch.").replace("torch.lazy.", "torch.")).strip()
+
+
+@pytest.mark.parametrize("name", LIKE_EAGER)
+def test_like_eager(name):
+    with pytest.raises(Exception) as expected:
+        LIKE_EAGER[name]("cpu")
+    with pytest.raises(type(expected.value)) as actual:
+        LIKE_EAGER[name]("lazy")
+    assert message_of(actual.value) == message_of(expected.value)
+    assert (lazy(2) + 1).tolist() == [2, 2]
+
+
+# What only the kernel knows (values, and types it has no code for): raised when it runs, with eager's message.
+WHEN_RUN = {
+    "index out of range": lambda d: x(d, 3)[torch.tensor([1, 7], device=d)],
+    "index_select out of range": lambda d: x(d, 3).index_select(0, torch.tensor([5], device=d)),
+    "gather out of range": lambda d: x(d, 3).gather(0, torch.tensor([5], device=d)),
+    "scatter out of range": lambda d: x(d, 3).scatter_(0, torch.tensor([5], device=d), 1.0),
+    "write out of range": lambda d: x(d, 3).index_put_((torch.tensor([5], device=d),), torch.tensor(1.0, device=d)),
+    "embedding out of range": lambda d: F.embedding(torch.tensor([9], device=d), x(d, 4, 2)),
+    "label out of range": lambda d: F.cross_entropy(x(d, 2, 3), torch.tensor([0, 5], device=d)),
+    "singular matrix": lambda d: torch.linalg.inv(torch.zeros(2, 2, device=d)),
+    "not positive definite": lambda d: torch.linalg.cholesky(-torch.eye(2, device=d)),
+    "integer division by zero": lambda d: x(d, 2, dtype=torch.int64) // torch.zeros(2, dtype=torch.int64, device=d),
+    "probabilities out of range": lambda d: torch.bernoulli(x(d, 2) * 3),
+    "labels of a binary loss": lambda d: F.binary_cross_entropy(x(d, 2) * 3, x(d, 2)),
+    "product of types": lambda d: x(d, 2, 2) @ x(d, 2, 2, dtype=torch.float64),
+    "bitwise of floats": lambda d: x(d, 2) & x(d, 2),
+    "softmax of integers": lambda d: x(d, 2, dtype=torch.int64).softmax(0),
+    "complex to real": lambda d: x(d, 2, dtype=torch.complex64) < 1,
+    "overlapping copy": lambda d: (lambda t: t[1:].copy_(t[:-1]))(x(d, 4)),
+    "repeat_interleave of negative counts": lambda d: x(d, 2).repeat_interleave(torch.tensor([-1, 2], device=d)),
+}
+
+
+@pytest.mark.parametrize("name", WHEN_RUN)
+def test_when_run(name):
+    with pytest.raises(Exception) as expected:
+        WHEN_RUN[name]("cpu")
+    with pytest.raises(type(expected.value)) as actual:
+        WHEN_RUN[name]("lazy").cpu()
+    assert message_of(actual.value) == message_of(expected.value)
+    assert (lazy(2) + 1).tolist() == [2, 2]
+
+
+def test_a_failed_run_leaves_the_rest():
+    """What does not depend on the failed operator is computed; the error is told once."""
+    good = lazy(3) * 2
+    bad = lazy(3)[torch.tensor([7], device="lazy")]
+    later = lazy(3) * 3
+    with pytest.raises(IndexError, match="out of bounds"):
+        torch_lazy.sync()
+    assert good.tolist() == [2, 2, 2]
+    assert later.tolist() == [3, 3, 3]
+    del bad
+    torch_lazy.sync()
+
+
+def test_errors_say_where():
+    """The operator is named; with source lines kept, the line of the user's code too."""
+    index = torch.tensor([7], device="lazy")
+    with pytest.raises(IndexError, match=r"raised by aten::index"):
+        lazy(3)[index].cpu()
+    with torch_lazy.config.override(source_lines=True):
+        with pytest.raises(IndexError, match=r"test_errors\.py"):
+            lazy(3)[index].cpu()
+
+
+def test_check_mode_raises_at_the_call():
+    index = torch.tensor([7], device="lazy")
+    with torch_lazy.config.override(check=True), pytest.raises(IndexError):
+        lazy(3)[index]

@@ -1,0 +1,192 @@
+"""Capture, reads, steps and training from several threads at once."""
+
+import concurrent.futures
+import queue
+import threading
+
+import pytest
+import torch
+from comparing import DEVICE, difference
+from torch import nn
+
+if DEVICE.type == "lazy":
+    import torch_lazy
+
+THREADS = 8
+
+
+def in_threads(function, count=THREADS):
+    """Results of function(0), function(1), ... from threads that start together."""
+    start = threading.Barrier(count)
+
+    def work(number):
+        start.wait()
+        return function(number)
+
+    with concurrent.futures.ThreadPoolExecutor(count) as pool:
+        return list(pool.map(work, range(count)))
+
+
+def step():
+    if DEVICE.type == "lazy":
+        torch_lazy.mark_step()
+
+
+def sync(tensors=None):
+    if DEVICE.type == "lazy":
+        torch_lazy.sync(tensors)
+
+
+def trained(number, device, synchronise=lambda i: None):
+    generator = torch.Generator().manual_seed(number)
+    model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2))
+    with torch.no_grad():
+        for p in model.parameters():
+            p.copy_(torch.randn(p.shape, generator=generator))
+    model.to(device)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    losses = []
+    for i in range(8):
+        optimizer.zero_grad()
+        x = torch.randn(3, 4, generator=generator).to(device)
+        loss = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        synchronise(i)
+        if i % 2:
+            losses.append(loss.item())
+    return losses, list(model.parameters())
+
+
+def test_training():
+    """Each thread trains its own model; the steps of one thread run what others have recorded."""
+    expected = [trained(number, "cpu") for number in range(THREADS)]
+    actual = in_threads(lambda number: trained(number, DEVICE, lambda i: step() if i % 3 == number % 3 else None))
+    # Optimizers use foreach on the device, a loop on the CPU.
+    found = difference(expected, actual, close=(1e-5, 1e-6))
+    assert found is None, found
+
+
+def test_capture_reads_and_syncs():
+    def work(number):
+        total = 0.0
+        x = torch.full((4, 4), float(number), device=DEVICE)
+        for i in range(60):
+            y = (x + i).t()[1:]
+            y.mul_(2)
+            x = x + y.sum() * 0
+            if i % 5 == 0:
+                total += x.sum().item()
+            if i % 7 == number % 7:
+                sync([x])
+            if i % 11 == number:
+                step()
+        return total, x
+
+    expected = [(16.0 * 12 * number, torch.full((4, 4), float(number))) for number in range(THREADS)]
+    found = difference(expected, in_threads(work))
+    assert found is None, found
+
+
+def test_readers_of_one_tensor():
+    """All threads ask for the same pending values at once; each value is computed once and the same for all."""
+    for _ in range(20):
+        x = torch.arange(12.0, device=DEVICE).reshape(3, 4)
+        y = x.exp().cumsum(1)
+        x.add_(1)
+        views = [y[i % 3] if i % 2 else x[i % 3] for i in range(THREADS)]
+        expected = torch.arange(12.0).reshape(3, 4)
+        result = in_threads(lambda number: views[number].tolist())
+        later, before = (expected + 1).tolist(), expected.exp().cumsum(1).tolist()
+        assert result == [before[i % 3] if i % 2 else later[i % 3] for i in range(THREADS)]
+
+
+def test_writers_of_different_parts():
+    """Threads write to disjoint rows of one tensor, while others read and sync."""
+    x = torch.zeros(THREADS, 5, device=DEVICE)
+
+    def work(number):
+        row = x[number]
+        for i in range(40):
+            row.add_(number)
+            if i % 10 == 3:
+                sync([x])
+            if i % 10 == 7:
+                assert row[0].item() == number * (i + 1)
+
+    in_threads(work)
+    assert x.tolist() == [[40.0 * number] * 5 for number in range(THREADS)]
+
+
+def test_tensors_pass_between_threads():
+    """One thread records, another goes on with the tensor, a third one frees it."""
+    first, second = queue.Queue(), queue.Queue()
+
+    def record():
+        for i in range(50):
+            first.put(torch.full((3,), float(i), device=DEVICE) * 2)
+        first.put(None)
+
+    def work():
+        while (x := first.get()) is not None:
+            second.put(x + 1)
+        second.put(None)
+
+    def read():
+        results = []
+        while (x := second.get()) is not None:
+            results.append(x[0].item())
+        return results
+
+    with concurrent.futures.ThreadPoolExecutor(3) as pool:
+        jobs = [pool.submit(f) for f in (record, work, read)]
+    assert jobs[2].result() == [2.0 * i + 1 for i in range(50)]
+    assert all(job.exception() is None for job in jobs)
+
+
+def test_backward_from_threads():
+    """Threads accumulate into the same parameters, one after the other."""
+    weight = torch.ones(4, device=DEVICE, requires_grad=True)
+    lock = threading.Lock()
+
+    def work(number):
+        loss = (weight * number).sum()
+        with lock:
+            loss.backward()
+
+    in_threads(work)
+    assert weight.grad.tolist() == [float(sum(range(THREADS)))] * 4
+
+
+def test_many_short_threads():
+    """State that belongs to a thread goes with it."""
+
+    def work(number):
+        return (torch.ones(2, device=DEVICE) * number).sum().item()
+
+    for _ in range(15):
+        assert in_threads(work) == [2.0 * number for number in range(THREADS)]
+
+
+def test_errors_stay_in_their_thread():
+    if DEVICE.type != "lazy":
+        pytest.skip("eager raises at the call")
+
+    def work(number):
+        x = torch.arange(3.0, device=DEVICE)
+        if number % 2 == 0:
+            return (x * number).tolist()
+        with pytest.raises(IndexError):
+            x[torch.tensor([7], device=DEVICE)].tolist()
+        return "raised"
+
+    assert in_threads(work) == ["raised" if n % 2 else [0.0, 1.0 * n, 2.0 * n] for n in range(THREADS)]
+
+
+def test_modes_belong_to_a_thread():
+    def work(number):
+        with torch.no_grad() if number % 2 else torch.enable_grad():
+            w = torch.ones(2, device=DEVICE, requires_grad=True)
+            return (w * 2).requires_grad
+
+    assert in_threads(work) == [number % 2 == 0 for number in range(THREADS)]
