@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+WARM_UP_STEPS = 5  # first steps differ: they make gradients, optimizer state and plans
+
 
 @dataclass
 class Competitor:
@@ -14,32 +16,28 @@ class Competitor:
     """Called after every step, outside the timed region."""
 
 
-def seconds(competitor: Competitor, steps: int) -> float:
-    """The median time of a step among `steps` in a row."""
-    times = []
-    for _ in range(steps):
-        start = time.perf_counter()
-        competitor.step()
-        times.append(time.perf_counter() - start)
-        competitor.after()
-    return statistics.median(times)
+def race(
+    competitors: Mapping[str, Competitor],
+    turns: int,
+    steps: int,
+    clock: Callable[[], float] = time.process_time,
+) -> dict[str, list[float]]:
+    """Seconds per step by competitor, one number per turn: the median of `steps` steps in a row.
 
-
-def race(competitors: Mapping[str, Competitor], turns: int, steps: int) -> dict[str, list[float]]:
-    """Times of a step by competitor, one per turn. Whoever begins changes from turn to turn."""
+    Whoever begins changes from turn to turn. With one thread the process's CPU time is the time a
+    step takes, and other processes on the machine do not count.
+    """
+    for competitor in competitors.values():
+        _time(competitor, WARM_UP_STEPS, clock)
     names = list(competitors)
     results: dict[str, list[float]] = {name: [] for name in names}
-    for competitor in competitors.values():
-        for _ in range(5):  # first steps differ: they make gradients, optimizer state and plans
-            competitor.step()
-            competitor.after()
     gc.collect()
     gc.disable()
     try:
         for turn in range(turns):
-            shift = turn % len(names)
-            for name in names[shift:] + names[:shift]:
-                results[name].append(seconds(competitors[name], steps))
+            first = turn % len(names)
+            for name in names[first:] + names[:first]:
+                results[name].append(_time(competitors[name], steps, clock))
     finally:
         gc.enable()
     return results
@@ -47,3 +45,13 @@ def race(competitors: Mapping[str, Competitor], turns: int, steps: int) -> dict[
 
 def median_ratio(times: list[float], reference: list[float]) -> float:
     return statistics.median(a / b for a, b in zip(times, reference, strict=True))
+
+
+def _time(competitor: Competitor, steps: int, clock: Callable[[], float]) -> float:
+    times = []
+    for _ in range(steps):
+        start = clock()
+        competitor.step()
+        times.append(clock() - start)
+        competitor.after()
+    return statistics.median(times)

@@ -4,7 +4,8 @@
 //
 //   capture_cost [--turns N] [--calls N] [--only OPERATOR] [--lazy-only]
 //
-// Prints one line of JSON per operator. --lazy-only is for callgrind: just the calls on lazy tensors.
+// Prints one line of JSON per operator. --lazy-only is for callgrind: just the calls on lazy
+// tensors.
 #include <torch_lazy/torch_lazy.h>
 
 #include <ATen/ATen.h>
@@ -22,7 +23,8 @@
 
 namespace {
 
-// ---- A device that does nothing ------------------------------------------------------------------
+// ---- A device that does nothing
+// ------------------------------------------------------------------
 
 // PrivateUse1 tensors without memory; an operator drops its arguments and returns `answer`.
 c10::IValue* answer = nullptr;
@@ -34,16 +36,16 @@ void do_nothing(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   }
 }
 
-
 at::Tensor idle_like(const at::Tensor& tensor) {
-  auto impl = c10::make_intrusive<c10::TensorImpl>(
-      c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), tensor.dtype(),
-      at::Device(at::kPrivateUse1, 0));
+  auto impl =
+      c10::make_intrusive<c10::TensorImpl>(c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
+                                           tensor.dtype(), at::Device(at::kPrivateUse1, 0));
   impl->set_sizes_and_strides(tensor.sizes(), tensor.strides());
   return at::Tensor(std::move(impl));
 }
 
-// ---- The operators -------------------------------------------------------------------------------
+// ---- The operators
+// -------------------------------------------------------------------------------
 
 struct Operands {
   at::Tensor x, y, weight, bias, scale;
@@ -67,8 +69,7 @@ const std::vector<Case>& cases() {
        }},
       {"relu", [](const Operands&, at::Tensor x) { return at::relu(x); }},
       {"gelu", [](const Operands&, at::Tensor x) { return at::gelu(x, "tanh"); }},
-      {"addmm",
-       [](const Operands& o, at::Tensor x) { return at::addmm(o.bias, x, o.weight); }},
+      {"addmm", [](const Operands& o, at::Tensor x) { return at::addmm(o.bias, x, o.weight); }},
       {"mm", [](const Operands& o, at::Tensor x) { return at::mm(x, o.weight); }},
       {"sum.dim_IntList",
        [](const Operands& o, at::Tensor x) {
@@ -170,10 +171,11 @@ int main(int argc, char** argv) {
       }
     }
     const double dispatch = nothing.empty() ? 0 : median(nothing);
-    std::printf("{\"operator\": \"%s\", \"total_ns\": %.1f, \"dispatcher_ns\": %.1f, "
-                "\"own_ns\": %.1f, \"calls\": %d}\n",
-                test.name, median(ours), dispatch, median(ours) - dispatch,
-                options.turns * options.calls + 10);
+    std::printf(
+        "{\"operator\": \"%s\", \"total_ns\": %.1f, \"dispatcher_ns\": %.1f, "
+        "\"own_ns\": %.1f, \"calls\": %d}\n",
+        test.name, median(ours), dispatch, median(ours) - dispatch,
+        options.turns * options.calls + 10);
     std::fflush(stdout);
   }
   return 0;

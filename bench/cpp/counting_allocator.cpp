@@ -56,10 +56,16 @@ __attribute__((visibility("default"))) void start_counting() {
   c10::SetCPUAllocator(&allocator, /*priority=*/100);
 }
 
-__attribute__((visibility("default"))) void reset_peak() { peak.store(in_use.load()); }
+__attribute__((visibility("default"))) void reset_peak() {
+  peak.store(in_use.load());
+}
 
-__attribute__((visibility("default"))) int64_t bytes_in_use() { return in_use.load(); }
+__attribute__((visibility("default"))) int64_t bytes_in_use() {
+  return in_use.load();
+}
 
-__attribute__((visibility("default"))) int64_t peak_bytes() { return peak.load(); }
+__attribute__((visibility("default"))) int64_t peak_bytes() {
+  return peak.load();
+}
 
 }  // extern "C"

@@ -2,8 +2,9 @@
 // Including this header and linking TorchLazy::torch_lazy makes the device torch::kLazy work.
 #pragma once
 
-#include <ATen/core/Tensor.h>
 #include <torch_lazy/export.h>
+
+#include <ATen/core/Tensor.h>
 
 #include <cstdint>
 #include <optional>
@@ -45,7 +46,8 @@ TORCH_LAZY_API int64_t pending_nodes();
 TORCH_LAZY_API std::string graph_text(at::TensorList tensors);
 TORCH_LAZY_API std::string graph_dot(at::TensorList tensors);
 
-/// Counters: operators captured (`lazy::add`), executed at once (`aten::nonzero`), compilations, steps.
+/// Counters: operators captured (`lazy::add`), executed at once (`aten::nonzero`), compilations,
+/// steps.
 TORCH_LAZY_API std::optional<int64_t> counter_value(const std::string& name);
 TORCH_LAZY_API std::vector<std::string> counter_names();
 TORCH_LAZY_API std::string metrics_report();

@@ -6,9 +6,13 @@ namespace {
 Table table;  // written once, when the Python module is loaded
 }
 
-void install(const Table& hooks) { table = hooks; }
+void install(const Table& hooks) {
+  table = hooks;
+}
 
-std::string source_line() { return table.source_line ? table.source_line() : std::string(); }
+std::string source_line() {
+  return table.source_line ? table.source_line() : std::string();
+}
 
 AllowOtherThreads::AllowOtherThreads() : state_(table.release ? table.release() : nullptr) {}
 

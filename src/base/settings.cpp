@@ -130,7 +130,9 @@ std::vector<SettingRow> settings_table() {
   return table;
 }
 
-std::string get_setting_value(const std::string& name) { return find(name).get(settings()); }
+std::string get_setting_value(const std::string& name) {
+  return find(name).get(settings());
+}
 
 void set_setting_value(const std::string& name, const std::string& value) {
   find(name).set(settings(), value);

@@ -5,7 +5,6 @@
 #include "ir/dump.h"
 #include "runtime/backend.h"
 #include "runtime/executor.h"
-
 #include <torch_lazy/torch_lazy.h>
 
 namespace torch_lazy {
@@ -28,11 +27,17 @@ void mark_step(bool wait) {
   }
 }
 
-void sync() { run_all(); }
+void sync() {
+  run_all();
+}
 
-void sync(at::TensorList tensors) { run_buffers(buffers_of(tensors)); }
+void sync(at::TensorList tensors) {
+  run_buffers(buffers_of(tensors));
+}
 
-void wait_device_ops() { wait_for_device(); }
+void wait_device_ops() {
+  wait_for_device();
+}
 
 at::Tensor to_real(const at::Tensor& tensor) {
   ExecutionLock execution;
@@ -47,7 +52,9 @@ at::Tensor from_real(const at::Tensor& tensor) {
   return adopt(tensor);
 }
 
-int64_t tensor_id(const at::Tensor& tensor) { return static_cast<int64_t>(buffer_of(tensor).id); }
+int64_t tensor_id(const at::Tensor& tensor) {
+  return static_cast<int64_t>(buffer_of(tensor).id);
+}
 
 bool is_pending(const at::Tensor& tensor) {
   Buffer& buffer = buffer_of(tensor);
@@ -60,21 +67,33 @@ int64_t pending_nodes() {
   return static_cast<int64_t>(Program::instance().pending());
 }
 
-std::string graph_text(at::TensorList tensors) { return dump_text(buffers_of(tensors)); }
+std::string graph_text(at::TensorList tensors) {
+  return dump_text(buffers_of(tensors));
+}
 
-std::string graph_dot(at::TensorList tensors) { return dump_dot(buffers_of(tensors)); }
+std::string graph_dot(at::TensorList tensors) {
+  return dump_dot(buffers_of(tensors));
+}
 
 std::optional<int64_t> counter_value(const std::string& name) {
   return metrics::counter_value(name);
 }
 
-std::vector<std::string> counter_names() { return metrics::counter_names(); }
+std::vector<std::string> counter_names() {
+  return metrics::counter_names();
+}
 
-std::string metrics_report() { return metrics::report(); }
+std::string metrics_report() {
+  return metrics::report();
+}
 
-void reset_metrics() { metrics::reset(); }
+void reset_metrics() {
+  metrics::reset();
+}
 
-std::string get_setting(const std::string& name) { return get_setting_value(name); }
+std::string get_setting(const std::string& name) {
+  return get_setting_value(name);
+}
 
 void set_setting(const std::string& name, const std::string& value) {
   set_setting_value(name, value);

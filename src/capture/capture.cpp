@@ -16,8 +16,8 @@ namespace {
 
 /// Memory for a CPU tensor that eager accepts beside lazy ones (an index): a private copy.
 c10::Storage upload(const at::Tensor& tensor) {
-  at::Tensor copy = at::empty_strided(tensor.sizes(), tensor.strides(),
-                                      tensor.options().device(real_device()));
+  at::Tensor copy =
+      at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options().device(real_device()));
   copy.copy_(tensor);
   return copy.storage();
 }

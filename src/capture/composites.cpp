@@ -95,11 +95,10 @@ at::Tensor attention(const at::Tensor& query, const at::Tensor& key, const at::T
                      std::optional<double> scale, bool enable_gqa) {
   TORCH_CHECK(query.dim() >= 2 && key.dim() >= 2 && value.dim() >= 2,
               "scaled_dot_product_attention: query, key and value must be at least 2-dimensional");
-  TORCH_CHECK(query.scalar_type() == key.scalar_type() &&
-                  query.scalar_type() == value.scalar_type(),
-              "Expected query, key, and value to have the same dtype, but got query.dtype: ",
-              query.dtype(), " key.dtype: ", key.dtype(), " and value.dtype: ", value.dtype(),
-              " instead.");
+  TORCH_CHECK(
+      query.scalar_type() == key.scalar_type() && query.scalar_type() == value.scalar_type(),
+      "Expected query, key, and value to have the same dtype, but got query.dtype: ", query.dtype(),
+      " key.dtype: ", key.dtype(), " and value.dtype: ", value.dtype(), " instead.");
   const sdp::SDPBackend choice =
       choose_attention(query, key, value, mask, dropout_p, is_causal, scale, enable_gqa);
   if (choice == sdp::SDPBackend::flash_attention && real_device().is_cpu()) {
@@ -109,8 +108,8 @@ at::Tensor attention(const at::Tensor& query, const at::Tensor& key, const at::T
   const bool plain = dropout_p == 0 && !(mask && mask->defined()) && query.size(-1) % 8 == 0 &&
                      value.size(-1) == query.size(-1) && !enable_gqa;
   if (choice == sdp::SDPBackend::flash_attention && plain) {
-    return std::get<0>(at::_scaled_dot_product_flash_attention(query, key, value, 0.0, is_causal,
-                                                               false, scale));
+    return std::get<0>(
+        at::_scaled_dot_product_flash_attention(query, key, value, 0.0, is_causal, false, scale));
   }
   if (choice == sdp::SDPBackend::efficient_attention && plain) {
     const bool gradients = at::GradMode::is_enabled() &&

@@ -136,8 +136,10 @@ class Identifier {
       call_.tensors.push_back(&t);
       return true;
     }
-    TORCH_CHECK(false, "Expected all tensors to be on the same device, but found at least two "
-                "devices, lazy:0 and ", t.device(), "! (when calling ", call_.op.name,
+    TORCH_CHECK(false,
+                "Expected all tensors to be on the same device, but found at least two "
+                "devices, lazy:0 and ",
+                t.device(), "! (when calling ", call_.op.name,
                 ": Input tensor is not a lazy tensor: ", t.toString(), ")");
   }
 
@@ -269,6 +271,14 @@ class Identifier {
   Key& key_;
 };
 
+/// Switches of the process that change the layout of results.
+uint64_t process_state() {
+  const at::Context& context = at::globalContext();
+  return static_cast<uint64_t>(c10::get_default_dtype_as_scalartype()) |
+         static_cast<uint64_t>(context.userEnabledMkldnn()) << 8 |
+         static_cast<uint64_t>(context.deterministicAlgorithms()) << 9;
+}
+
 /// Which operands share memory decides whether a write is legal (and eager checks it): for each
 /// operand, the first one over the same storage.
 void identify_aliases(Call& call) {
@@ -318,7 +328,7 @@ class SourceBuilder {
 
 bool identify(Call& call) {
   call.key.push_back(call.op.identity);
-  call.key.push_back(static_cast<uint64_t>(c10::get_default_dtype_as_scalartype()));
+  call.key.push_back(process_state());
   Identifier identifier(call);
   for (size_t i = 0; i < call.arguments.size(); ++i) {
     if (!identifier.argument(call.arguments[i], call.op.arguments[i])) {
@@ -378,9 +388,9 @@ std::vector<Write> written_operands(const Call& call) {
   }
   const auto& schema = call.op.handle.schema().arguments();
   for (size_t i = 0; i < sources.size(); ++i) {
-    bool written = call.op.arguments[i].written ||
-                   (statistics && (schema[i].name() == "running_mean" ||
-                                   schema[i].name() == "running_var"));
+    bool written =
+        call.op.arguments[i].written ||
+        (statistics && (schema[i].name() == "running_mean" || schema[i].name() == "running_var"));
     if (!written) {
       continue;
     }
@@ -394,7 +404,8 @@ std::vector<Write> written_operands(const Call& call) {
     }
     TORCH_CHECK(sources[i].kind != ArgumentSource::Kind::number,
                 "Expected all tensors to be on the same device, but found at least two devices, "
-                "lazy:0 and cpu! (when calling ", call.op.name, ": argument ", schema[i].name(),
+                "lazy:0 and cpu! (when calling ",
+                call.op.name, ": argument ", schema[i].name(),
                 " is written but is not a lazy tensor)");
   }
   return writes;

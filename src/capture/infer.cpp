@@ -100,8 +100,8 @@ void translate_devices(std::vector<ArgumentSource>& sources, at::Device real) {
 }
 
 bool is_plain(const at::Tensor& t) {
-  return t.layout() == at::kStrided && !t.is_quantized() && !t.is_nested() &&
-         !t._is_zerotensor() && t.unsafeGetTensorImpl()->has_storage();
+  return t.layout() == at::kStrided && !t.is_quantized() && !t.is_nested() && !t._is_zerotensor() &&
+         t.unsafeGetTensorImpl()->has_storage();
 }
 
 /// Describes results that `operands` (stand-ins or real tensors, in order) led to.
@@ -129,7 +129,8 @@ class ResultReader {
                (call_.op.returns_alias_unannotated && value.isTensor())) {
       source.kind = value.isTensor() ? ReturnSource::Kind::view : ReturnSource::Kind::view_list;
       source.index = std::max(info.argument, 0);
-      if (!call_.arguments[source.index].isTensor() || (!value.isTensor() && !value.isTensorList())) {
+      if (!call_.arguments[source.index].isTensor() ||
+          (!value.isTensor() && !value.isTensorList())) {
         return false;
       }
       for (const at::Tensor& t : tensors_of(value)) {
@@ -193,8 +194,8 @@ DescriptionPtr infer(const Call& call) {
     BelowEverything below;
     stack = meta_arguments(call, world);
     constexpr c10::DispatchKeySet meta(c10::DispatchKey::Meta);
-    if (const c10::KernelFunction* layout = LayoutRegistry::instance().find(
-            call.op.handle.schema().operator_name())) {
+    if (const c10::KernelFunction* layout =
+            LayoutRegistry::instance().find(call.op.handle.schema().operator_name())) {
       layout->callBoxed(call.op.handle, meta, &stack);
     } else if (!call.op.aten &&
                call.op.handle.hasComputedKernelForDispatchKey(c10::DispatchKey::Meta)) {

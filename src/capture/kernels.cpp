@@ -152,10 +152,11 @@ at::Tensor to_copy(const at::Tensor& self, std::optional<at::ScalarType> dtype,
   }
   metrics::counter("lazy::copy_to_host").add();
   ExecutionLock execution;
-  return at::_to_copy(real_of(self), at::TensorOptions(dtype.value_or(self.scalar_type()))
-                                         .layout(layout)
-                                         .device(device)
-                                         .pinned_memory(pin_memory),
+  return at::_to_copy(real_of(self),
+                      at::TensorOptions(dtype.value_or(self.scalar_type()))
+                          .layout(layout)
+                          .device(device)
+                          .pinned_memory(pin_memory),
                       non_blocking, memory_format);
 }
 
@@ -171,8 +172,8 @@ const at::Tensor& resize_(const at::Tensor& self, c10::SymIntArrayRef size,
   at::detail::check_size_nonnegative(sizes);
   if (self.sizes() != sizes) {
     Layout layout = dense_layout(sizes, self.scalar_type(), std::nullopt);
-    grow_storage(self.storage(), bytes_spanned(layout.sizes, layout.strides, self.storage_offset(),
-                                               layout.dtype));
+    grow_storage(self.storage(),
+                 bytes_spanned(layout.sizes, layout.strides, self.storage_offset(), layout.dtype));
     self.unsafeGetTensorImpl()->set_sizes_and_strides(layout.sizes, layout.strides);
   }
   if (memory_format) {

@@ -1,8 +1,9 @@
 // Registers the boxed kernel: as the fallback for every operator, and by name for operators that
 // PyTorch would otherwise take apart before we see them.
+#include "capture/register.h"
+
 #include "capture/capture.h"
 #include "capture/layouts/registry.h"
-#include "capture/register.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/library.h>

@@ -8,6 +8,7 @@
 
 #include <ATen/ATen.h>
 #include <c10/core/StorageImpl.h>
+
 #include <sys/mman.h>
 
 #include <atomic>
@@ -21,8 +22,8 @@ class Addresses {
  public:
   Addresses() {
     for (size_ = size_t{1} << 44; size_ >= size_t{1} << 32; size_ >>= 2) {
-      void* region = mmap(nullptr, size_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
-                          -1, 0);
+      void* region =
+          mmap(nullptr, size_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
       if (region != MAP_FAILED) {
         base_ = static_cast<char*>(region);
         return;
@@ -33,8 +34,8 @@ class Addresses {
 
   void* next(int64_t nbytes) {
     constexpr uint64_t kLargest = uint64_t{1} << 20;  // distinct starts matter more than extents
-    uint64_t step = std::min<uint64_t>((static_cast<uint64_t>(nbytes) + 64) & ~uint64_t{63},
-                                       kLargest);
+    uint64_t step =
+        std::min<uint64_t>((static_cast<uint64_t>(nbytes) + 64) & ~uint64_t{63}, kLargest);
     uint64_t offset = used_.fetch_add(step, std::memory_order_relaxed);
     return base_ + offset % (size_ - kLargest);
   }
@@ -101,8 +102,9 @@ Buffer& buffer_of(const at::Tensor& tensor) {
               "torch-lazy: expected a tensor on device lazy, but got ", tensor.toString(), " on ",
               tensor.device(), ": it is not a lazy tensor");
   const c10::DataPtr& pointer = tensor.storage().data_ptr();
-  TORCH_CHECK(pointer.get_deleter() == &free_buffer,
-              "torch-lazy: this lazy tensor was not made by torch-lazy (its storage has no buffer)");
+  TORCH_CHECK(
+      pointer.get_deleter() == &free_buffer,
+      "torch-lazy: this lazy tensor was not made by torch-lazy (its storage has no buffer)");
   return *static_cast<Buffer*>(pointer.get_context());
 }
 
@@ -140,8 +142,7 @@ void set_buffer_data(Buffer& buffer, c10::Storage data) {
 at::Tensor adopt(const at::Tensor& real) {
   TORCH_CHECK(real.layout() == at::kStrided && !real.is_quantized() && !real.is_nested(),
               "torch-lazy: device lazy holds plain strided tensors; this one is ", real.toString());
-  at::Tensor lazy =
-      make_undefined(Layout::of(real), static_cast<int64_t>(real.storage().nbytes()));
+  at::Tensor lazy = make_undefined(Layout::of(real), static_cast<int64_t>(real.storage().nbytes()));
   set_buffer_data(buffer_of(lazy), real.storage());
   return lazy;
 }

@@ -22,8 +22,7 @@ DescriptionTable& DescriptionTable::instance() {
   return *table;
 }
 
-Description* DescriptionTable::find(const OperatorInfo& op, const Key& key,
-                                    uint64_t hash) const {
+Description* DescriptionTable::find(const OperatorInfo& op, const Key& key, uint64_t hash) const {
   auto it = impl_->buckets.find(hash);
   if (it == impl_->buckets.end()) {
     return nullptr;

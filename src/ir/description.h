@@ -1,5 +1,5 @@
-// The description of a call: everything about it but the data. Equal calls share one description, so
-// a node is a pointer to it plus operands and numbers, and its results need no layout inference.
+// The description of a call: everything about it but the data. Equal calls share one description,
+// so a node is a pointer to it plus operands and numbers, and its results need no layout inference.
 #pragma once
 
 #include "ir/layout.h"
@@ -55,8 +55,8 @@ struct Resize {
 struct ReturnSource {
   enum class Kind : uint8_t { fresh, fresh_list, view, view_list, argument, undefined, constant };
   Kind kind = Kind::constant;
-  int index = -1;   // first fresh output, or the argument viewed or returned
-  int count = 1;    // of a list
+  int index = -1;  // first fresh output, or the argument viewed or returned
+  int count = 1;   // of a list
   std::vector<Layout> views;
   c10::IValue value;  // constant
 };

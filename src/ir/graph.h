@@ -38,10 +38,10 @@ struct Graph {
 
 /// What is about to run: the pending nodes it consists of, and the data and numbers it runs on.
 struct Collection {
-  std::vector<Node*> nodes;                 // in program order
-  std::vector<Value*> values;               // by slot
-  std::vector<uint32_t> parameters;         // slots
-  std::vector<char> kept;                   // by slot: something outlives the run that needs it
+  std::vector<Node*> nodes;          // in program order
+  std::vector<Value*> values;        // by slot
+  std::vector<uint32_t> parameters;  // slots
+  std::vector<char> kept;            // by slot: something outlives the run that needs it
   std::vector<c10::IValue> numbers;
   std::vector<uint64_t> signature;
 };

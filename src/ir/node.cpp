@@ -26,9 +26,13 @@ GraphLock::~GraphLock() {
   }
 }
 
-void GraphLock::trash(Value* value) { value->next_garbage = std::exchange(values_, value); }
+void GraphLock::trash(Value* value) {
+  value->next_garbage = std::exchange(values_, value);
+}
 
-void GraphLock::trash(Node* node) { node->next_garbage = std::exchange(nodes_, node); }
+void GraphLock::trash(Node* node) {
+  node->next_garbage = std::exchange(nodes_, node);
+}
 
 void GraphLock::trash(DescriptionPtr description) {
   descriptions_.push_back(std::move(description));

@@ -1,14 +1,13 @@
 // The recorded program: buffers, their values, and the nodes that make values.
 //
-// A Buffer is what a storage is in eager. Its current Value is data, or an output of a pending Node,
-// or undefined (fresh memory). A write gives the buffer a new value; older values stay what they
-// were for the nodes that read them. Whoever holds a value holds its node, and a node holds its
-// operands: what nothing alive can reach is gone.
+// A Buffer is what a storage is in eager. Its current Value is data, or an output of a pending
+// Node, or undefined (fresh memory). A write gives the buffer a new value; older values stay what
+// they were for the nodes that read them. Whoever holds a value holds its node, and a node holds
+// its operands: what nothing alive can reach is gone.
 #pragma once
 
-#include <torch_lazy/export.h>
-
 #include "ir/description.h"
+#include <torch_lazy/export.h>
 
 #include <c10/core/Storage.h>
 #include <c10/util/SmallVector.h>
@@ -30,13 +29,13 @@ struct Failure {
 };
 
 struct Value {
-  uint32_t refs = 0;          // buffers (one) and operands of nodes that hold it
-  bool held_by_graph = false; // data that only pending nodes keep alive (counted)
-  Node* producer = nullptr;   // set while pending
-  int output = -1;            // which output of the producer
+  uint32_t refs = 0;           // buffers (one) and operands of nodes that hold it
+  bool held_by_graph = false;  // data that only pending nodes keep alive (counted)
+  Node* producer = nullptr;    // set while pending
+  int output = -1;             // which output of the producer
   int64_t nbytes = 0;
-  c10::Storage data;          // set when it is there
-  Buffer* owner = nullptr;    // the buffer whose current value this is
+  c10::Storage data;        // set when it is there
+  Buffer* owner = nullptr;  // the buffer whose current value this is
   std::shared_ptr<Failure> failure;
   // Scratch of the collection in progress.
   uint64_t epoch = 0;

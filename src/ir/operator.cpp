@@ -19,9 +19,9 @@ namespace {
 
 // Operators that write their running statistics without saying so in their schema.
 constexpr std::string_view kWritesStatistics[] = {
-    "aten::native_batch_norm",           "aten::cudnn_batch_norm",
-    "aten::miopen_batch_norm",           "aten::batch_norm_update_stats",
-    "aten::batch_norm_gather_stats",     "aten::batch_norm_gather_stats_with_counts",
+    "aten::native_batch_norm",       "aten::cudnn_batch_norm",
+    "aten::miopen_batch_norm",       "aten::batch_norm_update_stats",
+    "aten::batch_norm_gather_stats", "aten::batch_norm_gather_stats_with_counts",
 };
 
 // Operators that return an alias of an argument without saying so.
@@ -50,20 +50,45 @@ constexpr std::string_view kNumbersAreAttributes[] = {"aten::arange", "aten::ran
 
 // Operators in which the class of a number selects behaviour or is checked.
 constexpr std::string_view kNumbersByClass[] = {
-    "aten::pow", "aten::pow_", "aten::_foreach_pow", "aten::_foreach_pow_", "aten::float_power",
-    "aten::renorm", "aten::renorm_", "aten::softshrink", "aten::linalg_vector_norm", "aten::norm",
-    "aten::_foreach_norm", "aten::multi_margin_loss", "aten::multi_margin_loss_backward",
-    "aten::huber_loss", "aten::smooth_l1_loss", "aten::_cdist_forward", "aten::_cdist_backward",
-    "aten::_pdist_forward", "aten::dist", "aten::native_dropout", "aten::histc", "aten::logit",
-    "aten::var", "aten::std", "aten::var_mean", "aten::std_mean", "aten::bitwise_left_shift",
-    "aten::bitwise_right_shift", "aten::elu_backward", "aten::leaky_relu_backward",
-    "aten::cumulative_trapezoid", "aten::native_batch_norm", "aten::_native_batch_norm_legit",
-    "aten::linalg_cond", "aten::polygamma",
+    "aten::pow",
+    "aten::pow_",
+    "aten::_foreach_pow",
+    "aten::_foreach_pow_",
+    "aten::float_power",
+    "aten::renorm",
+    "aten::renorm_",
+    "aten::softshrink",
+    "aten::linalg_vector_norm",
+    "aten::norm",
+    "aten::_foreach_norm",
+    "aten::multi_margin_loss",
+    "aten::multi_margin_loss_backward",
+    "aten::huber_loss",
+    "aten::smooth_l1_loss",
+    "aten::_cdist_forward",
+    "aten::_cdist_backward",
+    "aten::_pdist_forward",
+    "aten::dist",
+    "aten::native_dropout",
+    "aten::histc",
+    "aten::logit",
+    "aten::var",
+    "aten::std",
+    "aten::var_mean",
+    "aten::std_mean",
+    "aten::bitwise_left_shift",
+    "aten::bitwise_right_shift",
+    "aten::elu_backward",
+    "aten::leaky_relu_backward",
+    "aten::cumulative_trapezoid",
+    "aten::native_batch_norm",
+    "aten::_native_batch_norm_legit",
+    "aten::linalg_cond",
+    "aten::polygamma",
 };
 
 // In-place operators that overwrite all of self without reading it.
-constexpr std::string_view kOverwrites[] = {"aten::fill_", "aten::zero_",
-                                                          "aten::copy_"};
+constexpr std::string_view kOverwrites[] = {"aten::fill_", "aten::zero_", "aten::copy_"};
 
 template <size_t N>
 bool contains(const std::string_view (&names)[N], std::string_view name) {
@@ -184,7 +209,7 @@ OperatorInfo::OperatorInfo(const c10::OperatorHandle& op) : handle(op) {
 
   NumberPolicy policy = contains(kNumbersAreAttributes, base) ? NumberPolicy::attribute
                         : contains(kNumbersByClass, base)     ? NumberPolicy::by_class
-                                                          : NumberPolicy::input;
+                                                              : NumberPolicy::input;
   int tensors = 0;
   bool generator = false;
   for (const c10::Argument& argument : schema.arguments()) {

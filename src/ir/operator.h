@@ -16,9 +16,9 @@ enum class ArgumentKind : uint8_t { tensor, tensor_list, number, number_list, ot
 
 /// What a number among the arguments is to a graph.
 enum class NumberPolicy : uint8_t {
-  input,       // travels beside the parameters; a new value needs no new graph
-  by_class,    // likewise, but its class (negative, 0, 1, 2, infinite, ...) is part of the graph
-  attribute,   // its value is part of the graph: it decides the layout of the result
+  input,      // travels beside the parameters; a new value needs no new graph
+  by_class,   // likewise, but its class (negative, 0, 1, 2, infinite, ...) is part of the graph
+  attribute,  // its value is part of the graph: it decides the layout of the result
 };
 
 struct ArgumentInfo {
@@ -43,17 +43,17 @@ enum class Immediate : uint8_t {
 
 struct OperatorInfo {
   c10::OperatorHandle handle;
-  std::string name;  // with the overload: "aten::add.Tensor"
+  std::string name;       // with the overload: "aten::add.Tensor"
   uint64_t identity = 0;  // from the schema's text: the same in every process
   std::vector<ArgumentInfo> arguments;
   std::vector<ReturnInfo> returns;
   Immediate immediate = Immediate::no;
-  bool writes = false;           // some argument is written
-  bool only_views = false;       // makes views of its arguments, no data
-  bool metadata_only = false;    // in-place view: changes the tensor's sizes and strides only
-  bool random_fill = false;      // random numbers written over the whole of self, nothing read
-  bool effect = false;           // neither results nor writes: kept for what it does
-  bool overwrites = false;       // the written argument's old content is not read
+  bool writes = false;         // some argument is written
+  bool only_views = false;     // makes views of its arguments, no data
+  bool metadata_only = false;  // in-place view: changes the tensor's sizes and strides only
+  bool random_fill = false;    // random numbers written over the whole of self, nothing read
+  bool effect = false;         // neither results nor writes: kept for what it does
+  bool overwrites = false;     // the written argument's old content is not read
   bool writes_unannotated_statistics = false;  // native_batch_norm and its relatives
   bool returns_alias_unannotated = false;      // _unsafe_view: a view, though the schema is silent
   bool dynamic_only_with_masks = false;  // index: a boolean index has as many results as it is true

@@ -6,9 +6,9 @@
 #include "capture/autocast.h"
 #include "ir/node.h"
 #include "runtime/executor.h"
+#include <torch_lazy/torch_lazy.h>
 
 #include <torch/csrc/utils/pybind.h>
-#include <torch_lazy/torch_lazy.h>
 
 #include <frameobject.h>
 
@@ -51,7 +51,9 @@ void* release_gil() {
   return Py_IsInitialized() && PyGILState_Check() ? PyEval_SaveThread() : nullptr;
 }
 
-void reacquire_gil(void* state) { PyEval_RestoreThread(static_cast<PyThreadState*>(state)); }
+void reacquire_gil(void* state) {
+  PyEval_RestoreThread(static_cast<PyThreadState*>(state));
+}
 
 PYBIND11_MODULE(_C, m) {
   hooks::Table table;

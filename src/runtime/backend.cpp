@@ -27,7 +27,9 @@ c10::DispatchKey real_key() {
   return real_device().is_cuda() ? c10::DispatchKey::CUDA : c10::DispatchKey::CPU;
 }
 
-void register_backend(Backend& (*make)()) { factory = make; }
+void register_backend(Backend& (*make)()) {
+  factory = make;
+}
 
 Backend& backend() {
   TORCH_CHECK(factory, "torch-lazy: no backend is registered");

@@ -3,10 +3,9 @@
 #pragma once
 
 #include "ir/graph.h"
+#include <torch_lazy/export.h>
 
 #include <c10/core/Storage.h>
-
-#include <torch_lazy/export.h>
 
 #include <exception>
 #include <memory>

@@ -60,8 +60,8 @@ class Selection {
   /// Adds pending nodes that read `value`.
   void add_readers(Value* value) {
     for (Node* node = Program::instance().first(); node; node = node->next) {
-      if (node->epoch != epoch_ && std::find(node->operands.begin(), node->operands.end(), value) !=
-                                       node->operands.end()) {
+      if (node->epoch != epoch_ &&
+          std::find(node->operands.begin(), node->operands.end(), value) != node->operands.end()) {
         add(node);
       }
     }
@@ -76,8 +76,8 @@ class Selection {
         if (base->refs == 1) {
           continue;  // nobody but this node holds it
         }
-        uint32_t own = static_cast<uint32_t>(
-            std::count(node->operands.begin(), node->operands.end(), base));
+        uint32_t own =
+            static_cast<uint32_t>(std::count(node->operands.begin(), node->operands.end(), base));
         if (base->refs > own) {
           add_readers(base);
         }
@@ -133,9 +133,9 @@ void fail(Node* failed, const std::shared_ptr<Failure>& failure, GraphLock& lock
   Program& program = Program::instance();
   std::vector<Node*> doomed;
   for (Node* node = failed; node; node = node->next) {
-    bool hit = node == failed ||
-               std::any_of(node->operands.begin(), node->operands.end(),
-                           [](Value* value) { return value->failure != nullptr; });
+    bool hit =
+        node == failed || std::any_of(node->operands.begin(), node->operands.end(),
+                                      [](Value* value) { return value->failure != nullptr; });
     if (!hit) {
       continue;
     }

@@ -2,9 +2,8 @@
 // hands the results back to the values. One run at a time; lock order: execution, then graph.
 #pragma once
 
-#include <torch_lazy/export.h>
-
 #include "ir/node.h"
+#include <torch_lazy/export.h>
 
 #include <c10/util/ArrayRef.h>
 
@@ -14,8 +13,9 @@
 
 namespace torch_lazy {
 
-/// Held while a graph runs, or while something must not change under the holder's feet. A thread may
-/// take it again: an operator of the user's that runs inside a graph can use lazy tensors itself.
+/// Held while a graph runs, or while something must not change under the holder's feet. A thread
+/// may take it again: an operator of the user's that runs inside a graph can use lazy tensors
+/// itself.
 class ExecutionLock {
  public:
   ExecutionLock();

@@ -5,8 +5,7 @@
 
 namespace torch_lazy {
 
-std::shared_ptr<Executable> PlanCache::find(const std::vector<uint64_t>& signature,
-                                            uint64_t hash) {
+std::shared_ptr<Executable> PlanCache::find(const std::vector<uint64_t>& signature, uint64_t hash) {
   auto [begin, end] = index_.equal_range(hash);
   for (auto it = begin; it != end; ++it) {
     if (it->second->signature == signature) {

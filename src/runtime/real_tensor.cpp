@@ -20,7 +20,6 @@ at::Tensor real_tensor(c10::Storage storage, const Layout& layout) {
 
 BelowEverything::BelowEverything()
     : keys_(c10::DispatchKeySet(c10::DispatchKey::BackendSelect),
-            c10::default_excluded_set |
-                                       c10::autograd_dispatch_keyset_with_ADInplaceOrView) {}
+            c10::default_excluded_set | c10::autograd_dispatch_keyset_with_ADInplaceOrView) {}
 
 }  // namespace torch_lazy

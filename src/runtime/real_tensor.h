@@ -1,4 +1,5 @@
-// Plain tensors over real memory, and the dispatch state in which ATen's kernels are called on them.
+// Plain tensors over real memory, and the dispatch state in which ATen's kernels are called on
+// them.
 #pragma once
 
 #include "ir/layout.h"

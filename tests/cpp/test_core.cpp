@@ -1,9 +1,9 @@
 // Buffers, values, nodes: what is recorded, what runs, what is freed.
 #include "ir/node.h"
+#include <torch_lazy/torch_lazy.h>
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>
-#include <torch_lazy/torch_lazy.h>
 
 #include <thread>
 
@@ -15,7 +15,9 @@ using torch_lazy::pending_nodes;
 
 const auto kLazy = torch::TensorOptions().device(torch::kLazy);
 
-int64_t count(const std::string& name) { return counter_value(name).value_or(0); }
+int64_t count(const std::string& name) {
+  return counter_value(name).value_or(0);
+}
 
 int64_t bytes_allocated() {
   torch_lazy::GraphLock lock;
@@ -277,7 +279,8 @@ TEST_F(Core, AutogradMatchesTheCpu) {
                               torch::nn::Linear(4 * 36, 5));
     net->to(device);
     torch::Tensor x = torch::randn({2, 3, 8, 8}).to(device);
-    torch::Tensor loss = torch::cross_entropy_loss(net->forward(x), torch::tensor({1, 2}).to(device));
+    torch::Tensor loss =
+        torch::cross_entropy_loss(net->forward(x), torch::tensor({1, 2}).to(device));
     loss.backward();
     std::vector<torch::Tensor> results{loss.detach().cpu()};
     for (const torch::Tensor& p : net->parameters()) {

@@ -21,7 +21,9 @@ def pytest_terminal_summary(terminalreporter):
         for report in reports
         if getattr(report, "when", None) == "call"
     ]
-    models = [value for report in calls for name, value in report.user_properties if name == "model"]
+    models = [
+        value for report in calls for name, value in report.user_properties if name == "model"
+    ]
     if models:
         terminalreporter.section("models trained on eager and on the device")
         for model, how in sorted(models):

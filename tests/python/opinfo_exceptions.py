@@ -23,7 +23,14 @@ class Exceptional:
 EXCEPTIONS = [
     Exceptional(
         how="layout",
-        operators=("empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided"),
+        operators=(
+            "empty",
+            "empty_like",
+            "empty_permuted",
+            "empty_strided",
+            "new_empty",
+            "new_empty_strided",
+        ),
         reason="returns uninitialised memory",
     ),
     Exceptional(

@@ -28,7 +28,12 @@ def byte_offsets(x):
 
 
 def same_layout(x, y):
-    return (x.size(), x.stride(), x.storage_offset(), x.dtype) == (y.size(), y.stride(), y.storage_offset(), y.dtype)
+    return (x.size(), x.stride(), x.storage_offset(), x.dtype) == (
+        y.size(),
+        y.stride(),
+        y.storage_offset(),
+        y.dtype,
+    )
 
 
 class Undefined(Exception):
@@ -112,15 +117,21 @@ class ProgramGenerator:
             ]
         if len(shape) == 4:
             channels_last = "memory_format=torch.channels_last"
-            options.append(f"torch.ones({shape}, dtype={dtype}, device=device).contiguous({channels_last})")
-            options.append(f"torch.arange({n}).reshape({shape}).to({dtype}).contiguous({channels_last}).to(device)")
+            options.append(
+                f"torch.ones({shape}, dtype={dtype}, device=device).contiguous({channels_last})"
+            )
+            options.append(
+                f"torch.arange({n}).reshape({shape}).to({dtype}).contiguous({channels_last}).to(device)"
+            )
         return self.rng.choice(options)
 
     def like(self, name):
         call = self.some("zeros_like", "ones_like", "zeros_like")
         more = self.some("", ", memory_format=torch.contiguous_format", ", dtype=torch.float32")
         return self.some(
-            f"torch.{call}({name}{more})", f"{name}.new_ones({self.shape()})", f"torch.full_like({name}, 1)"
+            f"torch.{call}({name}{more})",
+            f"{name}.new_ones({self.shape()})",
+            f"torch.full_like({name}, 1)",
         )
 
     # Views. Each takes an expression and gives one.
@@ -131,7 +142,11 @@ class ProgramGenerator:
         options = [
             lambda: f"{expression}.unsqueeze({self.rng.randint(-dims - 1, dims)})",
             lambda: f"{expression}.squeeze()",
-            lambda: f"{expression}.detach()" if not x.requires_grad or self.chance(0.2) else f"{expression}[...]",
+            lambda: (
+                f"{expression}.detach()"
+                if not x.requires_grad or self.chance(0.2)
+                else f"{expression}[...]"
+            ),
             lambda: f"{expression}.view({expression}.shape)",
             lambda: f"{expression}.reshape({self.factored(x.numel())})",
             lambda: f"{expression}.view({self.factored(x.numel())})",
@@ -146,7 +161,9 @@ class ProgramGenerator:
                 lambda: f"{expression}.permute({self.rng.sample(range(dims), dims)})",
                 lambda: f"{expression}[{self.slices(x)}]",
                 lambda: f"{expression}[{self.slices(x)}]",
-                lambda: f"{expression}.expand({[n if n != 1 else self.rng.choice([1, 2, 3]) for n in x.shape]})",
+                lambda: (
+                    f"{expression}.expand({[n if n != 1 else self.rng.choice([1, 2, 3]) for n in x.shape]})"
+                ),
                 lambda: f"{expression}.expand({[2] + list(x.shape)})",
                 lambda: f"{expression}.squeeze({dim})",
                 lambda: f"{expression}.movedim({dim}, 0)",
@@ -159,14 +176,22 @@ class ProgramGenerator:
                 options += [
                     lambda: f"{expression}.select({dim}, {start})",
                     lambda: f"{expression}.narrow({dim}, {start}, {length})",
-                    lambda: f"{expression}.unfold({dim}, {self.rng.randint(1, size)}, {self.rng.randint(1, 2)})",
+                    lambda: (
+                        f"{expression}.unfold({dim}, {self.rng.randint(1, size)}, {self.rng.randint(1, 2)})"
+                    ),
                     lambda: f"{expression}.chunk({self.rng.randint(1, 3)}, {dim})[0]",
                     lambda: f"{expression}.split({self.rng.randint(1, size)}, {dim})[-1]",
                 ]
         if dims >= 2:
-            options.append(lambda: f"{expression}.diagonal({self.rng.randint(-1, 1)}, {dims - 2}, {dims - 1})")
+            options.append(
+                lambda: f"{expression}.diagonal({self.rng.randint(-1, 1)}, {dims - 2}, {dims - 1})"
+            )
             options.append(lambda: f"{expression}.flatten(0, 1)")
-        same_size = {4: ["int32", "float32"], 8: ["int64", "float64", "complex64"], 2: ["bfloat16", "int16"]}
+        same_size = {
+            4: ["int32", "float32"],
+            8: ["int64", "float64", "complex64"],
+            2: ["bfloat16", "int16"],
+        }
         if x.element_size() in same_size and x.dtype != torch.complex64 and self.chance(0.08):
             dtype = self.rng.choice(same_size[x.element_size()])
             if dtype != "complex64":
@@ -200,7 +225,14 @@ class ProgramGenerator:
         parts = []
         for n in x.shape:
             a, b = sorted((self.rng.randint(0, n), self.rng.randint(0, n)))
-            choices = [":", f"{a}:{b}", f"{a}:", f":{b}", f"::{self.rng.randint(1, 3)}", f"{a}:{n}:2"]
+            choices = [
+                ":",
+                f"{a}:{b}",
+                f"{a}:",
+                f":{b}",
+                f"::{self.rng.randint(1, 3)}",
+                f"{a}:{n}:2",
+            ]
             if n:
                 choices += [str(self.rng.randrange(n)), str(-self.rng.randint(1, n))]
             if self.chance(0.1):
@@ -327,10 +359,17 @@ class ProgramGenerator:
                 options += [
                     f"{a}.softmax({dim})",
                     f"{a}.mean({dim})",
-                    f"torch.nn.functional.layer_norm({a}, [{x.shape[-1]}])" if x.shape[-1] else f"{a}.sum()",
+                    f"torch.nn.functional.layer_norm({a}, [{x.shape[-1]}])"
+                    if x.shape[-1]
+                    else f"{a}.sum()",
                 ]
         if dims == 2:
-            options += [f"{a} @ {a}.mT", f"torch.mm({a}, {a}.t())", f"{a}.tril()", f"torch.diag({a})"]
+            options += [
+                f"{a} @ {a}.mT",
+                f"torch.mm({a}, {a}.t())",
+                f"{a}.tril()",
+                f"torch.diag({a})",
+            ]
         if dims == 4 and x.dtype == torch.float32 and x.numel():
             options.append(f"torch.nn.functional.conv2d({a}, {a}[:1, :, :1, :1])")
             options.append(f"torch.nn.functional.avg_pool2d({a}, 1)")
@@ -354,7 +393,10 @@ class ProgramGenerator:
             y = self.value(operand)
             if not isinstance(y, torch.Tensor) or same_layout(x, y):
                 continue
-            if y.untyped_storage()._cdata == x.untyped_storage()._cdata and touched & byte_offsets(y)[0]:
+            if (
+                y.untyped_storage()._cdata == x.untyped_storage()._cdata
+                and touched & byte_offsets(y)[0]
+            ):
                 raise Undefined
         return x
 
@@ -451,13 +493,20 @@ class ProgramGenerator:
                 (f"torch.sum({a}, {dim}, out={{}})", less),
                 (f"torch.cumsum({a}, {dim}, out={{}})", x.shape),
                 (f"torch.cat([{a}, {b}.expand({list(x.shape)})], {dim}, out={{}})", twice),
-                (f"torch.index_select({a}, {dim}, torch.zeros(2, dtype=torch.int64, device=device), out={{}})", None),
+                (
+                    f"torch.index_select({a}, {dim}, torch.zeros(2, dtype=torch.int64, device=device), out={{}})",
+                    None,
+                ),
             ]
         if dims == 2:
             calls.append((f"torch.mm({a}, {a}.t(), out={{}})", [x.shape[0]] * 2))
         call, shape = self.rng.choice(calls)
         fitting = self.tensors(
-            lambda y: shape is not None and y.shape == torch.Size(shape) and y.dtype in (torch.float32, torch.float64)
+            lambda y: (
+                shape is not None
+                and y.shape == torch.Size(shape)
+                and y.dtype in (torch.float32, torch.float64)
+            )
         )
         if fitting and self.chance(0.7):
             out = self.rng.choice(fitting)
@@ -472,7 +521,9 @@ class ProgramGenerator:
             if 0 in y.stride() and 0 not in y.shape:
                 raise Undefined
             storages = {self.value(e).untyped_storage()._cdata for e in (a, b)}
-            if y.untyped_storage()._cdata in storages and (shape is None or list(shape) != list(y.shape)):
+            if y.untyped_storage()._cdata in storages and (
+                shape is None or list(shape) != list(y.shape)
+            ):
                 raise Undefined  # out= would resize its own input
             line = f"{out} = {call.format(out)}" if self.chance(0.5) else call.format(out)
             return self.guarded(y, line)
@@ -540,7 +591,10 @@ class ProgramGenerator:
         options = ["mark_step()", f"sync([{self.pick()}])", f"sync([{self.pick()}, {self.pick()}])"]
         if len(self.tensors()) > 4:
             options += [f"del {self.pick()}"] * 4
-        options += [f"{self.target_name()} = {self.pick()}", f"torch.manual_seed({self.rng.randint(0, 9)})"]
+        options += [
+            f"{self.target_name()} = {self.pick()}",
+            f"torch.manual_seed({self.rng.randint(0, 9)})",
+        ]
         return self.rng.choice(options)
 
     def autograd(self):
@@ -572,7 +626,9 @@ class ProgramGenerator:
             y = self.rng.choice(results)
             fresh = self.target_name()
             # As numbers: autograd replays views on devices other than the CPU and CUDA, and gradients get other strides.
-            gradient = f"torch.autograd.grad({y}.sum(), [{w}], allow_unused=True, retain_graph=True)"
+            gradient = (
+                f"torch.autograd.grad({y}.sum(), [{w}], allow_unused=True, retain_graph=True)"
+            )
             options += [
                 f"{y}.sum().backward(retain_graph={self.chance(0.8)})",
                 f"{y}.sum().backward(retain_graph=True)",

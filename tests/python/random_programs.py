@@ -38,7 +38,9 @@ class Snapshot:
 
     def difference(self, other):
         wrong = [
-            f"{k} {other.layout[k]} instead of {self.layout[k]}" for k in self.layout if self.layout[k] != other.layout[k]
+            f"{k} {other.layout[k]} instead of {self.layout[k]}"
+            for k in self.layout
+            if self.layout[k] != other.layout[k]
         ]
         if wrong:
             return ", ".join(wrong)
@@ -56,7 +58,9 @@ def value_difference(expected, actual):
         return next(filter(None, map(value_difference, expected, actual)), None)
     if isinstance(expected, Raised) and isinstance(actual, Raised):
         return None if expected.type is actual.type else f"{actual!r} instead of {expected!r}"
-    same = type(expected) is type(actual) and (expected == actual or (expected != expected and actual != actual))
+    same = type(expected) is type(actual) and (
+        expected == actual or (expected != expected and actual != actual)
+    )
     return None if same else f"{actual!r} instead of {expected!r}"
 
 
@@ -103,7 +107,9 @@ class Machine:
         snapshots = {name: outcome(Snapshot, tensors[name]) for name in names}
         for name, snapshot in snapshots.items():
             if name.endswith(".grad"):
-                del snapshot.layout["version"]  # how often it was accumulated into is autograd's affair
+                del snapshot.layout[
+                    "version"
+                ]  # how often it was accumulated into is autograd's affair
         return snapshots, shared
 
 
@@ -274,11 +280,15 @@ def run_seeds(seeds, jobs, report):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--count", type=int, default=1000, help="how many programs")
     parser.add_argument("--seed", type=int, default=0, help="the first program's seed")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes")
-    parser.add_argument("--failures", type=int, default=5, help="how many failing programs to minimise and print")
+    parser.add_argument(
+        "--failures", type=int, default=5, help="how many failing programs to minimise and print"
+    )
     parser.add_argument("--show", action="store_true", help="print the program of --seed and stop")
     arguments = parser.parse_args()
     if arguments.show:

@@ -25,33 +25,120 @@ MISTAKES = [
     # Two devices in one call: the message names both.
     ("add of a CPU tensor", lambda: lazy(2) + torch.ones(2), RuntimeError, BOTH_DEVICES),
     ("add to a CPU tensor", lambda: torch.ones(2) + lazy(2), RuntimeError, BOTH_DEVICES),
-    ("product with a CPU matrix", lambda: lazy(2, 2) @ torch.ones(2, 2), RuntimeError, BOTH_DEVICES),
+    (
+        "product with a CPU matrix",
+        lambda: lazy(2, 2) @ torch.ones(2, 2),
+        RuntimeError,
+        BOTH_DEVICES,
+    ),
     ("product of a CPU matrix", lambda: torch.ones(2, 2) @ lazy(2, 2), RuntimeError, BOTH_DEVICES),
-    ("cat with a CPU tensor", lambda: torch.cat([lazy(2), torch.ones(2)]), RuntimeError, BOTH_DEVICES),
-    ("stack with a CPU tensor", lambda: torch.stack([lazy(2), torch.ones(2)]), RuntimeError, BOTH_DEVICES),
-    ("where with a CPU tensor", lambda: torch.where(lazy(2) > 0, lazy(2), torch.ones(2)), RuntimeError, BOTH_DEVICES),
+    (
+        "cat with a CPU tensor",
+        lambda: torch.cat([lazy(2), torch.ones(2)]),
+        RuntimeError,
+        BOTH_DEVICES,
+    ),
+    (
+        "stack with a CPU tensor",
+        lambda: torch.stack([lazy(2), torch.ones(2)]),
+        RuntimeError,
+        BOTH_DEVICES,
+    ),
+    (
+        "where with a CPU tensor",
+        lambda: torch.where(lazy(2) > 0, lazy(2), torch.ones(2)),
+        RuntimeError,
+        BOTH_DEVICES,
+    ),
     ("in-place with a CPU tensor", lambda: lazy(2).add_(torch.ones(2)), RuntimeError, BOTH_DEVICES),
-    ("foreach with a CPU tensor", lambda: torch._foreach_add_([lazy(2)], [torch.ones(2)]), RuntimeError, BOTH_DEVICES),
-    ("out= on the CPU", lambda: torch.add(lazy(2), 1, out=torch.ones(2)), RuntimeError, BOTH_DEVICES),
-    ("gather with CPU indices", lambda: lazy(2).gather(0, torch.zeros(2).long()), RuntimeError, BOTH_DEVICES),
+    (
+        "foreach with a CPU tensor",
+        lambda: torch._foreach_add_([lazy(2)], [torch.ones(2)]),
+        RuntimeError,
+        BOTH_DEVICES,
+    ),
+    (
+        "out= on the CPU",
+        lambda: torch.add(lazy(2), 1, out=torch.ones(2)),
+        RuntimeError,
+        BOTH_DEVICES,
+    ),
+    (
+        "gather with CPU indices",
+        lambda: lazy(2).gather(0, torch.zeros(2).long()),
+        RuntimeError,
+        BOTH_DEVICES,
+    ),
     ("module on the CPU", lambda: nn.Linear(2, 2)(lazy(2, 2)), RuntimeError, BOTH_DEVICES),
-    ("embedding on the CPU", lambda: nn.Embedding(4, 2)(lazy(2).long()), RuntimeError, BOTH_DEVICES),
-    ("labels on the CPU", lambda: F.cross_entropy(lazy(2, 3), torch.tensor([0, 1])), RuntimeError, BOTH_DEVICES),
-    ("input on the CPU", lambda: nn.Linear(2, 2, device="lazy")(torch.ones(2, 2)), RuntimeError, BOTH_DEVICES),
-    ("convolution weights on the CPU", lambda: F.conv1d(lazy(1, 1, 4), torch.ones(1, 1, 2)), RuntimeError, BOTH_DEVICES),
+    (
+        "embedding on the CPU",
+        lambda: nn.Embedding(4, 2)(lazy(2).long()),
+        RuntimeError,
+        BOTH_DEVICES,
+    ),
+    (
+        "labels on the CPU",
+        lambda: F.cross_entropy(lazy(2, 3), torch.tensor([0, 1])),
+        RuntimeError,
+        BOTH_DEVICES,
+    ),
+    (
+        "input on the CPU",
+        lambda: nn.Linear(2, 2, device="lazy")(torch.ones(2, 2)),
+        RuntimeError,
+        BOTH_DEVICES,
+    ),
+    (
+        "convolution weights on the CPU",
+        lambda: F.conv1d(lazy(1, 1, 4), torch.ones(1, 1, 2)),
+        RuntimeError,
+        BOTH_DEVICES,
+    ),
     # Things that only a CPU tensor has.
-    ("numpy()", lambda: lazy(2).numpy(), TypeError, r"can't convert lazy:0 device type tensor to numpy"),
-    ("a numpy function", lambda: __import__("numpy").asarray(lazy(2)), TypeError, r"can't convert lazy:0"),
+    (
+        "numpy()",
+        lambda: lazy(2).numpy(),
+        TypeError,
+        r"can't convert lazy:0 device type tensor to numpy",
+    ),
+    (
+        "a numpy function",
+        lambda: __import__("numpy").asarray(lazy(2)),
+        TypeError,
+        r"can't convert lazy:0",
+    ),
     ("pinned memory", lambda: lazy(2).pin_memory(), RuntimeError, r"(?i)pin"),
-    ("class out of range", lambda: F.one_hot(lazy(1).long() * 5, 3).cpu(), RuntimeError, r"index 5 is out of bounds"),
-    ("a device that is not there", lambda: torch.ones(2, device="lazy:7"), RuntimeError, r"lazy:7|no device|number of"),
+    (
+        "class out of range",
+        lambda: F.one_hot(lazy(1).long() * 5, 3).cpu(),
+        RuntimeError,
+        r"index 5 is out of bounds",
+    ),
+    (
+        "a device that is not there",
+        lambda: torch.ones(2, device="lazy:7"),
+        RuntimeError,
+        r"lazy:7|no device|number of",
+    ),
     # Kinds of tensors that the device does not hold.
-    ("sparse tensor to the device", lambda: torch.eye(2).to_sparse().to("lazy"), NotImplementedError, r"(?i)sparse"),
-    ("sparse result", lambda: lazy(2, 2).to_sparse(), NotImplementedError, r"gives a sparse tensor.*strided"),
+    (
+        "sparse tensor to the device",
+        lambda: torch.eye(2).to_sparse().to("lazy"),
+        NotImplementedError,
+        r"(?i)sparse",
+    ),
+    (
+        "sparse result",
+        lambda: lazy(2, 2).to_sparse(),
+        NotImplementedError,
+        r"gives a sparse tensor.*strided",
+    ),
     ("compressed result", lambda: lazy(2, 2).to_sparse_csr(), NotImplementedError, r"(?i)sparse"),
     (
         "sparse factory",
-        lambda: torch.sparse_coo_tensor(torch.zeros(1, 1).long(), torch.ones(1), (2,), device="lazy"),
+        lambda: torch.sparse_coo_tensor(
+            torch.zeros(1, 1).long(), torch.ones(1), (2,), device="lazy"
+        ),
         NotImplementedError,
         r"(?i)sparse",
     ),
@@ -79,16 +166,38 @@ MISTAKES = [
         (NotImplementedError, RuntimeError),
         r"(?i)nested",
     ),
-    ("mkldnn layout", lambda: lazy(2).to_mkldnn(), (NotImplementedError, RuntimeError), r"(?i)mkldnn"),
+    (
+        "mkldnn layout",
+        lambda: lazy(2).to_mkldnn(),
+        (NotImplementedError, RuntimeError),
+        r"(?i)mkldnn",
+    ),
     # Settings and the package.
-    ("unknown setting", lambda: torch_lazy.config.set("nothing", 1), ValueError, r"no setting.*there are"),
-    ("setting with a wrong value", lambda: torch_lazy.config.set("max_nodes", "many"), ValueError, r"whole number"),
+    (
+        "unknown setting",
+        lambda: torch_lazy.config.set("nothing", 1),
+        ValueError,
+        r"no setting.*there are",
+    ),
+    (
+        "setting with a wrong value",
+        lambda: torch_lazy.config.set("max_nodes", "many"),
+        ValueError,
+        r"whole number",
+    ),
     ("step on another device", lambda: torch_lazy.mark_step("cpu"), RuntimeError, r"cpu"),
-    ("graph of a CPU tensor", lambda: torch_lazy.debug.graph_text(torch.ones(2)), RuntimeError, r"not a lazy tensor"),
+    (
+        "graph of a CPU tensor",
+        lambda: torch_lazy.debug.graph_text(torch.ones(2)),
+        RuntimeError,
+        r"not a lazy tensor",
+    ),
 ]
 
 
-@pytest.mark.parametrize(("mistake", "expected", "message"), [m[1:] for m in MISTAKES], ids=[m[0] for m in MISTAKES])
+@pytest.mark.parametrize(
+    ("mistake", "expected", "message"), [m[1:] for m in MISTAKES], ids=[m[0] for m in MISTAKES]
+)
 def test_mistake(mistake, expected, message):
     with pytest.raises(expected, match=message):
         mistake()
@@ -135,11 +244,13 @@ LIKE_EAGER = {
     "in-place on a leaf": lambda d: x(d, 2).requires_grad_().add_(1),
     "gradient of integers": lambda d: x(d, 2, dtype=torch.int64).requires_grad_(),
     "backward of many": lambda d: (x(d, 2).requires_grad_() * 2).backward(),
-    "backward twice": lambda d: (lambda y: (y.backward(), y.backward()))((x(d, 2).requires_grad_() ** 2).sum()),
-    "backward without a graph": lambda d: x(d, 2).sum().backward(),
-    "saved value modified": lambda d: (lambda a: (lambda b: (b.add_(1), b.sum().backward()))(a.exp()))(
-        x(d, 2).requires_grad_()
+    "backward twice": lambda d: (lambda y: (y.backward(), y.backward()))(
+        (x(d, 2).requires_grad_() ** 2).sum()
     ),
+    "backward without a graph": lambda d: x(d, 2).sum().backward(),
+    "saved value modified": lambda d: (
+        lambda a: (lambda b: (b.add_(1), b.sum().backward()))(a.exp())
+    )(x(d, 2).requires_grad_()),
     "gradient of a wrong shape": lambda d: (x(d, 2).requires_grad_() * 2).backward(x(d, 3)),
     "grad of a wrong shape": lambda d: setattr(x(d, 2).requires_grad_(), "grad", x(d, 3)),
     "view of another size of type": lambda d: x(d, 3).view(torch.float64),
@@ -154,7 +265,9 @@ LIKE_EAGER = {
     "batch norm of one value": lambda d: nn.BatchNorm1d(2, device=d)(x(d, 1, 2)),
     "layer norm shape": lambda d: F.layer_norm(x(d, 2, 3), [4]),
     "foreach of different lengths": lambda d: torch._foreach_add([x(d, 2)], [x(d, 2), x(d, 2)]),
-    "state of another shape": lambda d: nn.Linear(2, 2, device=d).load_state_dict(nn.Linear(3, 2).state_dict()),
+    "state of another shape": lambda d: nn.Linear(2, 2, device=d).load_state_dict(
+        nn.Linear(3, 2).state_dict()
+    ),
     "unknown argument": lambda d: torch.add(x(d, 2), nothing=1),
 }
 
@@ -162,7 +275,9 @@ LIKE_EAGER = {
 def message_of(error):
     """Without the device's name and the lines that torch-lazy adds."""
     text = str(error).split("\n(torch-lazy:")[0].split("\nException raised from")[0]
-    return re.sub(r"lazy(:0)?", "cpu", text.replace("torch.cpu.", "torch.").replace("torch.lazy.", "torch.")).strip()
+    return re.sub(
+        r"lazy(:0)?", "cpu", text.replace("torch.cpu.", "torch.").replace("torch.lazy.", "torch.")
+    ).strip()
 
 
 @pytest.mark.parametrize("name", LIKE_EAGER)
@@ -181,12 +296,16 @@ WHEN_RUN = {
     "index_select out of range": lambda d: x(d, 3).index_select(0, torch.tensor([5], device=d)),
     "gather out of range": lambda d: x(d, 3).gather(0, torch.tensor([5], device=d)),
     "scatter out of range": lambda d: x(d, 3).scatter_(0, torch.tensor([5], device=d), 1.0),
-    "write out of range": lambda d: x(d, 3).index_put_((torch.tensor([5], device=d),), torch.tensor(1.0, device=d)),
+    "write out of range": lambda d: x(d, 3).index_put_(
+        (torch.tensor([5], device=d),), torch.tensor(1.0, device=d)
+    ),
     "embedding out of range": lambda d: F.embedding(torch.tensor([9], device=d), x(d, 4, 2)),
     "label out of range": lambda d: F.cross_entropy(x(d, 2, 3), torch.tensor([0, 5], device=d)),
     "singular matrix": lambda d: torch.linalg.inv(torch.zeros(2, 2, device=d)),
     "not positive definite": lambda d: torch.linalg.cholesky(-torch.eye(2, device=d)),
-    "integer division by zero": lambda d: x(d, 2, dtype=torch.int64) // torch.zeros(2, dtype=torch.int64, device=d),
+    "integer division by zero": lambda d: (
+        x(d, 2, dtype=torch.int64) // torch.zeros(2, dtype=torch.int64, device=d)
+    ),
     "probabilities out of range": lambda d: torch.bernoulli(x(d, 2) * 3),
     "labels of a binary loss": lambda d: F.binary_cross_entropy(x(d, 2) * 3, x(d, 2)),
     "product of types": lambda d: x(d, 2, 2) @ x(d, 2, 2, dtype=torch.float64),
@@ -194,7 +313,9 @@ WHEN_RUN = {
     "softmax of integers": lambda d: x(d, 2, dtype=torch.int64).softmax(0),
     "complex to real": lambda d: x(d, 2, dtype=torch.complex64) < 1,
     "overlapping copy": lambda d: (lambda t: t[1:].copy_(t[:-1]))(x(d, 4)),
-    "repeat_interleave of negative counts": lambda d: x(d, 2).repeat_interleave(torch.tensor([-1, 2], device=d)),
+    "repeat_interleave of negative counts": lambda d: x(d, 2).repeat_interleave(
+        torch.tensor([-1, 2], device=d)
+    ),
 }
 
 

@@ -43,7 +43,9 @@ def example(device, *size, grad=False, dtype=torch.float32):
 
 
 def network(device):
-    return nn.Sequential(nn.Linear(6, 8), nn.GELU(), nn.LayerNorm(8), nn.Dropout(0.3), nn.Linear(8, 3)).to(device)
+    return nn.Sequential(
+        nn.Linear(6, 8), nn.GELU(), nn.LayerNorm(8), nn.Dropout(0.3), nn.Linear(8, 3)
+    ).to(device)
 
 
 def gradients(module):
@@ -123,7 +125,9 @@ def optimizer_in_backward(device):
 def saved_tensor_hooks(device):
     packed = []
     x = example(device, 4, grad=True)
-    with torch.autograd.graph.saved_tensors_hooks(lambda t: packed.append(t.shape) or t.cpu(), lambda t: t.to(device)):
+    with torch.autograd.graph.saved_tensors_hooks(
+        lambda t: packed.append(t.shape) or t.cpu(), lambda t: t.to(device)
+    ):
         (x.exp() * x).sum().backward()
     with torch.autograd.graph.save_on_cpu():
         (x.sin() * x).sum().backward()
@@ -401,7 +405,15 @@ def complex_numbers(device):
     z.imag.zero_()
     z.conj()[1:].mul_(2j)
     z.real.add_(1)
-    return y, x.grad, z, torch.fft.fft(z), z.conj().imag, torch.view_as_real(z.conj().resolve_conj()), z.angle()
+    return (
+        y,
+        x.grad,
+        z,
+        torch.fft.fft(z),
+        z.conj().imag,
+        torch.view_as_real(z.conj().resolve_conj()),
+        z.angle(),
+    )
 
 
 @program
@@ -432,7 +444,20 @@ def empty_and_scalar_tensors(device):
 def wrapped_numbers_and_promotion(device):
     i = torch.arange(4, device=device)
     h = torch.ones(4, device=device, dtype=torch.bfloat16)
-    return [i + 1.5, i * True, i / 2, i // 2, i**2, h * 2.5, h + i, h * torch.tensor(2.0), 2**i, 1 - h, i % 3, i.float() @ h.float()]
+    return [
+        i + 1.5,
+        i * True,
+        i / 2,
+        i // 2,
+        i**2,
+        h * 2.5,
+        h + i,
+        h * torch.tensor(2.0),
+        2**i,
+        1 - h,
+        i % 3,
+        i.float() @ h.float(),
+    ]
 
 
 @program
@@ -463,7 +488,14 @@ def indexing(device):
     x[:, torch.tensor([1, 3])] *= 2
     x[torch.tensor([True, False, True, False], device=device)] -= 1
     x[..., None].squeeze_(-1)[1, ::2] = torch.tensor([7.0, 8, 9], device=device)
-    return x, x[rows][:, rows], x[[1, 2], [0, 4]], x.take(rows), x.gather(1, rows.expand(4, 2)), x[-1, -1]
+    return (
+        x,
+        x[rows][:, rows],
+        x[[1, 2], [0, 4]],
+        x.take(rows),
+        x.gather(1, rows.expand(4, 2)),
+        x[-1, -1],
+    )
 
 
 @program
@@ -496,7 +528,15 @@ def deep_copies(device):
 @program
 def printing(device):
     x = torch.arange(6.0, device=device).reshape(2, 3)
-    texts = [repr(x), str(x + 0.5), f"{x[0, 1]:.2f}", f"{x.sum()}", repr(nn.Parameter(x)), repr(x > 2), repr(x.to(torch.complex64))]
+    texts = [
+        repr(x),
+        str(x + 0.5),
+        f"{x[0, 1]:.2f}",
+        f"{x.sum()}",
+        repr(nn.Parameter(x)),
+        repr(x > 2),
+        repr(x.to(torch.complex64)),
+    ]
     return [text.replace(", device='lazy:0'", "").replace(" " * 8, " ") for text in texts]
 
 
@@ -617,7 +657,9 @@ class Wrapper(torch.Tensor):
 
     @staticmethod
     def __new__(cls, inner):
-        return torch.Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype, device=inner.device)
+        return torch.Tensor._make_wrapper_subclass(
+            cls, inner.shape, dtype=inner.dtype, device=inner.device
+        )
 
     def __init__(self, inner):
         self.inner = inner
@@ -693,7 +735,12 @@ def foreach_operators(device):
     torch._foreach_mul_([x[0], x[0][1:]], 2)  # elements that alias
     torch._foreach_addcdiv_(x, y, y, value=0.5)
     torch._foreach_lerp_(x, y, 0.3)
-    return x, torch._foreach_norm(x), torch._foreach_sqrt(torch._foreach_abs(x)), torch._foreach_maximum(x, 0.0)
+    return (
+        x,
+        torch._foreach_norm(x),
+        torch._foreach_sqrt(torch._foreach_abs(x)),
+        torch._foreach_maximum(x, 0.0),
+    )
 
 
 @program
@@ -767,7 +814,9 @@ def recurrent_networks(device):
 @program_within(1e-4, 1e-5)
 def packed_sequences(device):
     lstm = nn.LSTM(4, 6, batch_first=True).to(device)
-    packed = nn.utils.rnn.pack_padded_sequence(example(device, 3, 5, 4), [5, 3, 2], batch_first=True)
+    packed = nn.utils.rnn.pack_padded_sequence(
+        example(device, 3, 5, 4), [5, 3, 2], batch_first=True
+    )
     out, lengths = nn.utils.rnn.pad_packed_sequence(lstm(packed)[0], batch_first=True)
     out.sum().backward()
     return out, lengths.tolist(), gradients(lstm)
@@ -775,7 +824,9 @@ def packed_sequences(device):
 
 @program
 def transformer_modules(device):
-    encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 2, enable_nested_tensor=False)
+    encoder = nn.TransformerEncoder(
+        nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 2, enable_nested_tensor=False
+    )
     model = nn.Transformer(8, 2, 1, 1, 16, batch_first=True).to(device)
     x = example(device, 2, 5, 8)
     mask = nn.Transformer.generate_square_subsequent_mask(5, device=device)
@@ -788,7 +839,9 @@ def attention(device):
     outputs = [
         F.scaled_dot_product_attention(q, q, q),
         F.scaled_dot_product_attention(q, q, q, is_causal=True),
-        F.scaled_dot_product_attention(q, q, q, attn_mask=torch.ones(6, 6, device=device).tril().bool()),
+        F.scaled_dot_product_attention(
+            q, q, q, attn_mask=torch.ones(6, 6, device=device).tril().bool()
+        ),
         F.scaled_dot_product_attention(q, q, q, dropout_p=0.3),
     ]
     torch.stack(outputs).square().sum().backward()
@@ -797,7 +850,9 @@ def attention(device):
 
 @program
 def batch_norm(device):
-    model = nn.Sequential(nn.Conv1d(3, 4, 2), nn.BatchNorm1d(4), nn.ReLU(), nn.Conv1d(4, 2, 1)).to(device)
+    model = nn.Sequential(nn.Conv1d(3, 4, 2), nn.BatchNorm1d(4), nn.ReLU(), nn.Conv1d(4, 2, 1)).to(
+        device
+    )
     x = example(device, 3, 3, 6)
     outputs = trained(model, x)
     model.eval()
@@ -812,11 +867,17 @@ def batch_norm(device):
 def other_norms(device):
     x = example(device, 2, 4, 6, 6)
     model = nn.Sequential(
-        nn.GroupNorm(2, 4), nn.InstanceNorm2d(4, affine=True, track_running_stats=True), nn.LocalResponseNorm(2)
+        nn.GroupNorm(2, 4),
+        nn.InstanceNorm2d(4, affine=True, track_running_stats=True),
+        nn.LocalResponseNorm(2),
     )
     spectral = nn.utils.parametrizations.spectral_norm(nn.Linear(6, 3))
     weight = nn.utils.parametrizations.weight_norm(nn.Linear(6, 3))
-    return trained(model.to(device), x), trained(spectral.to(device), x), trained(weight.to(device), x)
+    return (
+        trained(model.to(device), x),
+        trained(spectral.to(device), x),
+        trained(weight.to(device), x),
+    )
 
 
 @program

@@ -106,7 +106,10 @@ def speech_to_text():
 
     def make(generator):
         features = torch.randn(2, 8, 40, generator=generator)
-        return {"input_features": features, "labels": torch.randint(3, VOCABULARY, (2, 7), generator=generator)}
+        return {
+            "input_features": features,
+            "labels": torch.randint(3, VOCABULARY, (2, 7), generator=generator),
+        }
 
     return transformers.WhisperForConditionalGeneration, transformers.WhisperConfig, config, make
 
@@ -136,18 +139,32 @@ def speech():
     return transformers.Wav2Vec2ForCTC, transformers.Wav2Vec2Config, config, make
 
 
-SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
+SMALL = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 64,
+}
 LLAMA = SMALL | {"num_key_value_heads": 2, "max_position_embeddings": 32, "attention_dropout": 0.1}
 BLOCKS = {"hidden_sizes": [8, 16, 24, 32], "depths": [1, 1, 2, 1]}
 
 MODELS = {
     # Encoders.
     "bert": text(transformers.BertForMaskedLM, transformers.BertConfig, **SMALL),
-    "roberta": classified(transformers.RobertaForSequenceClassification, transformers.RobertaConfig, **SMALL),
-    "distilbert": text(
-        transformers.DistilBertForMaskedLM, transformers.DistilBertConfig, dim=32, n_layers=2, n_heads=4, hidden_dim=64
+    "roberta": classified(
+        transformers.RobertaForSequenceClassification, transformers.RobertaConfig, **SMALL
     ),
-    "electra": text(transformers.ElectraForMaskedLM, transformers.ElectraConfig, embedding_size=16, **SMALL),
+    "distilbert": text(
+        transformers.DistilBertForMaskedLM,
+        transformers.DistilBertConfig,
+        dim=32,
+        n_layers=2,
+        n_heads=4,
+        hidden_dim=64,
+    ),
+    "electra": text(
+        transformers.ElectraForMaskedLM, transformers.ElectraConfig, embedding_size=16, **SMALL
+    ),
     "deberta": classified(
         transformers.DebertaV2ForSequenceClassification,
         transformers.DebertaV2Config,
@@ -157,11 +174,24 @@ MODELS = {
         **SMALL,
     ),
     # Decoders.
-    "gpt2": text(transformers.GPT2LMHeadModel, transformers.GPT2Config, n_embd=32, n_layer=2, n_head=4, n_positions=32),
+    "gpt2": text(
+        transformers.GPT2LMHeadModel,
+        transformers.GPT2Config,
+        n_embd=32,
+        n_layer=2,
+        n_head=4,
+        n_positions=32,
+    ),
     "llama": text(transformers.LlamaForCausalLM, transformers.LlamaConfig, **LLAMA),
-    "mistral": text(transformers.MistralForCausalLM, transformers.MistralConfig, sliding_window=8, **LLAMA),
-    "qwen2": text(transformers.Qwen2ForCausalLM, transformers.Qwen2Config, tie_word_embeddings=True, **LLAMA),
-    "gpt_neox": text(transformers.GPTNeoXForCausalLM, transformers.GPTNeoXConfig, attention_dropout=0.1, **SMALL),
+    "mistral": text(
+        transformers.MistralForCausalLM, transformers.MistralConfig, sliding_window=8, **LLAMA
+    ),
+    "qwen2": text(
+        transformers.Qwen2ForCausalLM, transformers.Qwen2Config, tie_word_embeddings=True, **LLAMA
+    ),
+    "gpt_neox": text(
+        transformers.GPTNeoXForCausalLM, transformers.GPTNeoXConfig, attention_dropout=0.1, **SMALL
+    ),
     "opt": text(
         transformers.OPTForCausalLM,
         transformers.OPTConfig,
@@ -215,13 +245,22 @@ MODELS = {
         window_size=4,
     ),
     "resnet": image(
-        transformers.ResNetForImageClassification, transformers.ResNetConfig, embedding_size=8, layer_type="basic", **BLOCKS
+        transformers.ResNetForImageClassification,
+        transformers.ResNetConfig,
+        embedding_size=8,
+        layer_type="basic",
+        **BLOCKS,
     ),
     "convnext": image(
-        transformers.ConvNextForImageClassification, transformers.ConvNextConfig, drop_path_rate=0.1, **BLOCKS
+        transformers.ConvNextForImageClassification,
+        transformers.ConvNextConfig,
+        drop_path_rate=0.1,
+        **BLOCKS,
     ),
     "mobilenet_v2": image(
-        transformers.MobileNetV2ForImageClassification, transformers.MobileNetV2Config, depth_multiplier=0.25
+        transformers.MobileNetV2ForImageClassification,
+        transformers.MobileNetV2Config,
+        depth_multiplier=0.25,
     ),
     # State space.
     "mamba": text(
@@ -307,14 +346,23 @@ def test_training(name, record_property):
     actual, compilations = train(on_device, batches, DEVICE)
 
     state = on_device.state_dict()
-    difference = max((state[k].cpu() - v).abs().double().max().item() for k, v in model.state_dict().items() if v.numel())
+    difference = max(
+        (state[k].cpu() - v).abs().double().max().item()
+        for k, v in model.state_dict().items()
+        if v.numel()
+    )
     equal = expected == actual and difference == 0
-    record_property("model", (name, "bit for bit" if equal else f"largest difference of a parameter {difference:.1e}"))
+    record_property(
+        "model",
+        (name, "bit for bit" if equal else f"largest difference of a parameter {difference:.1e}"),
+    )
     for (loss, norm), (device_loss, device_norm) in zip(expected, actual):
         assert device_loss == pytest.approx(loss, rel=1e-5)
         assert device_norm == pytest.approx(norm, rel=1e-4)
     for key, value in model.state_dict().items():
-        torch.testing.assert_close(state[key].cpu(), value, rtol=1e-4, atol=1e-5, msg=lambda m: f"{key}: {m}")
+        torch.testing.assert_close(
+            state[key].cpu(), value, rtol=1e-4, atol=1e-5, msg=lambda m: f"{key}: {m}"
+        )
     if compilations and name not in DATA_DEPENDENT:
         # The first step makes the optimizer's state; the second is like all others.
         assert compilations[-1] == compilations[-2], compilations

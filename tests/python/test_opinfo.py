@@ -39,8 +39,12 @@ FOREACH = (
     + database.foreach_reduce_op_db
     + database.foreach_other_op_db
 )
-OPERATORS = {name_of(op): op for op in database.op_db + FOREACH + custom_op_db + autograd_function_db}
-assert len(OPERATORS) == sum(map(len, (database.op_db, FOREACH, custom_op_db, autograd_function_db)))
+OPERATORS = {
+    name_of(op): op for op in database.op_db + FOREACH + custom_op_db + autograd_function_db
+}
+assert len(OPERATORS) == sum(
+    map(len, (database.op_db, FOREACH, custom_op_db, autograd_function_db))
+)
 
 
 def operators(condition):
@@ -95,7 +99,9 @@ class Comparison:
         for device in ("cpu", DEVICE):
             copy = Copier(device, pending)
             others = Copier("cpu") if self.status == "on cpu" else copy
-            arguments = outcome(lambda: (copy(sample.input), others(sample.args), others(dict(sample.kwargs))))
+            arguments = outcome(
+                lambda: (copy(sample.input), others(sample.args), others(dict(sample.kwargs)))
+            )
             if isinstance(arguments, Raised):
                 results.append((arguments, None))
                 continue
@@ -130,14 +136,18 @@ class Comparison:
         try:
             found = difference(expected, actual, "result", self.values, self.close)
             if not found and self.status != "on cpu":
-                found = difference(expected_arguments, actual_arguments, "argument", self.values, self.close)
+                found = difference(
+                    expected_arguments, actual_arguments, "argument", self.values, self.close
+                )
         except Exception as error:
             return f"raises when it is read: {type(error).__name__}: {error}"
         if found:
             return found
         want = aliasing(tensors_in(expected, expected_arguments))
         have = aliasing(tensors_in(actual, actual_arguments))
-        return None if want == have else f"aliasing {have} instead of {want} (results, then arguments)"
+        return (
+            None if want == have else f"aliasing {have} instead of {want} (results, then arguments)"
+        )
 
     def finish(self):
         if self.status == "not run":
@@ -299,7 +309,9 @@ def test_out(make, name, record_property):
     comparison.finish()
 
 
-STRIDED = operators(lambda op: supports(op, torch.float32) and op.name in {o.name for o in database.op_db})
+STRIDED = operators(
+    lambda op: supports(op, torch.float32) and op.name in {o.name for o in database.op_db}
+)
 
 
 @pytest.mark.parametrize("name", STRIDED)

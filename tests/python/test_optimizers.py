@@ -8,7 +8,9 @@ from comparing import DEVICE, difference
 from torch import nn
 from torch.testing._internal.common_optimizers import optim_db
 
-OPTIMIZERS = {info.optim_cls.__name__: info for info in optim_db if info.optim_cls.__name__ != "SparseAdam"}
+OPTIMIZERS = {
+    info.optim_cls.__name__: info for info in optim_db if info.optim_cls.__name__ != "SparseAdam"
+}
 
 
 def model_for(info):
@@ -18,7 +20,9 @@ def model_for(info):
 
 
 def to(device, kwargs):
-    return {k: v.to(device) if isinstance(v, torch.Tensor) else copy.copy(v) for k, v in kwargs.items()}
+    return {
+        k: v.to(device) if isinstance(v, torch.Tensor) else copy.copy(v) for k, v in kwargs.items()
+    }
 
 
 def run(info, kwargs, device, steps=4):
@@ -80,7 +84,9 @@ def test_optimizer(name):
 
 
 CAPTURABLE = [
-    name for name, info in OPTIMIZERS.items() if "capturable" in info.optim_cls.__init__.__code__.co_varnames
+    name
+    for name, info in OPTIMIZERS.items()
+    if "capturable" in info.optim_cls.__init__.__code__.co_varnames
 ]
 
 
@@ -102,7 +108,10 @@ def test_a_changing_number_needs_no_compilation():
         pytest.skip("there is nothing to compile")
     import torch_lazy
 
-    parameters = [nn.Parameter(torch.ones(3, device=DEVICE)), nn.Parameter(torch.ones(2, 2, device=DEVICE))]
+    parameters = [
+        nn.Parameter(torch.ones(3, device=DEVICE)),
+        nn.Parameter(torch.ones(2, 2, device=DEVICE)),
+    ]
     optimizer = torch.optim.AdamW(parameters, lr=0.1)
 
     def step(number):

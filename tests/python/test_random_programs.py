@@ -30,11 +30,23 @@ def test_a_difference_is_found_and_minimised(monkeypatch):
         def __init__(self, device):
             super().__init__(device)
             machines.append(self)
-            self.broken = len(machines) % 2 == 0  # run_program makes eager's machine, then the device's
+            self.broken = (
+                len(machines) % 2 == 0
+            )  # run_program makes eager's machine, then the device's
 
         run = broken
 
     monkeypatch.setattr(random_programs, "Machine", Machine)
-    lines = ["t1 = torch.ones([3], device=device)", "t2 = t1 + 1", "t3 = t1[1:]", "t3.mul_(2)", "t4 = t2 * 2"]
+    lines = [
+        "t1 = torch.ones([3], device=device)",
+        "t2 = t1 + 1",
+        "t3 = t1[1:]",
+        "t3.mul_(2)",
+        "t4 = t2 * 2",
+    ]
     assert random_programs.run_program(lines) is not None
-    assert random_programs.minimise(lines, 0, random_programs.run_program) == [lines[0], lines[2], lines[3]]
+    assert random_programs.minimise(lines, 0, random_programs.run_program) == [
+        lines[0],
+        lines[2],
+        lines[3],
+    ]

@@ -61,7 +61,9 @@ def trained(number, device, synchronise=lambda i: None):
 def test_training():
     """Each thread trains its own model; the steps of one thread run what others have recorded."""
     expected = [trained(number, "cpu") for number in range(THREADS)]
-    actual = in_threads(lambda number: trained(number, DEVICE, lambda i: step() if i % 3 == number % 3 else None))
+    actual = in_threads(
+        lambda number: trained(number, DEVICE, lambda i: step() if i % 3 == number % 3 else None)
+    )
     # Optimizers use foreach on the device, a loop on the CPU.
     found = difference(expected, actual, close=(1e-5, 1e-6))
     assert found is None, found
@@ -83,7 +85,9 @@ def test_capture_reads_and_syncs():
                 step()
         return total, x
 
-    expected = [(16.0 * 12 * number, torch.full((4, 4), float(number))) for number in range(THREADS)]
+    expected = [
+        (16.0 * 12 * number, torch.full((4, 4), float(number))) for number in range(THREADS)
+    ]
     found = difference(expected, in_threads(work))
     assert found is None, found
 
@@ -180,7 +184,9 @@ def test_errors_stay_in_their_thread():
             x[torch.tensor([7], device=DEVICE)].tolist()
         return "raised"
 
-    assert in_threads(work) == ["raised" if n % 2 else [0.0, 1.0 * n, 2.0 * n] for n in range(THREADS)]
+    assert in_threads(work) == [
+        "raised" if n % 2 else [0.0, 1.0 * n, 2.0 * n] for n in range(THREADS)
+    ]
 
 
 def test_modes_belong_to_a_thread():

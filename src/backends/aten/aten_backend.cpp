@@ -1,8 +1,8 @@
 // The aten backend: runs a graph operator by operator with PyTorch's own kernels, and so gives
 // eager's bits. A plan is the graph with every decision that does not need data already taken.
-#include "runtime/real_tensor.h"
 #include "runtime/backend.h"
 #include "runtime/executor.h"
+#include "runtime/real_tensor.h"
 
 #include <ATen/ATen.h>
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -23,10 +23,10 @@ struct View {
 
 struct Instruction {
   const GraphNode* node;
-  c10::SmallVector<uint32_t, 4> operands;      // views
-  c10::SmallVector<uint32_t, 1> copy_before;   // slots whose memory must survive the write
-  c10::SmallVector<uint32_t, 4> done;          // slots that nobody needs after this
-  c10::SmallVector<int32_t, 3> result_views;   // the view that each fresh result is, or -1
+  c10::SmallVector<uint32_t, 4> operands;     // views
+  c10::SmallVector<uint32_t, 1> copy_before;  // slots whose memory must survive the write
+  c10::SmallVector<uint32_t, 4> done;         // slots that nobody needs after this
+  c10::SmallVector<int32_t, 3> result_views;  // the view that each fresh result is, or -1
 };
 
 class AtenPlan : public Executable {
@@ -220,9 +220,10 @@ void AtenPlan::execute(const Instruction& instruction, Run& run, std::vector<at:
         c10::List<std::optional<at::Tensor>> list;
         list.reserve(argument.elements.size());
         for (int element : argument.elements) {
-          list.push_back(element >= 0    ? std::optional<at::Tensor>(operand(element))
-                         : element == -1 ? std::nullopt
-                                         : std::optional<at::Tensor>(numbers[-2 - element].toTensor()));
+          list.push_back(element >= 0 ? std::optional<at::Tensor>(operand(element))
+                         : element == -1
+                             ? std::nullopt
+                             : std::optional<at::Tensor>(numbers[-2 - element].toTensor()));
         }
         stack.emplace_back(std::move(list));
         break;

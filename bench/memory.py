@@ -1,0 +1,61 @@
+"""Peak memory of a training step, counted by one allocator for eager and for lazy.
+
+Each side runs in a process of its own, in which all CPU memory comes from the counting allocator.
+"""
+
+import ctypes
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from report import Row
+
+NAME = "GPT-2 4x256"
+TARGET = 1.1
+
+
+def memory(cpp: Path) -> Iterator[Row]:
+    eager, lazy = (_in_process(device, cpp) for device in ("cpu", "lazy"))
+    yield Row(
+        "memory",
+        f"{NAME}, peak of a step",
+        lazy["peak"] / eager["peak"],
+        target=TARGET,
+        note=f"{lazy['peak'] / 2**20:.1f} of {eager['peak'] / 2**20:.1f} MiB",
+        data={"eager": eager, "lazy": lazy},
+    )
+    yield Row(
+        "memory",
+        f"{NAME}, in use between steps",
+        lazy["resting"] / eager["resting"],
+        note=f"{lazy['resting'] / 2**20:.1f} of {eager['resting'] / 2**20:.1f} MiB",
+    )
+
+
+def _in_process(device: str, cpp: Path) -> dict[str, int]:
+    command = [sys.executable, __file__, device, str(cpp / "libcounting_allocator.so")]
+    run = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    return json.loads(run.stdout.splitlines()[-1])
+
+
+def _measure(device: str, library: str) -> dict[str, int]:
+    import torch
+    import workloads
+
+    counter = ctypes.CDLL(library)
+    counter.peak_bytes.restype = counter.bytes_in_use.restype = ctypes.c_int64
+    counter.start_counting()
+    torch.set_num_threads(1)
+    training = workloads.REAL[NAME](device)
+    for _ in range(3):
+        training.step()
+    counter.reset_peak()
+    for _ in range(3):
+        training.step()
+    return {"peak": counter.peak_bytes(), "resting": counter.bytes_in_use()}
+
+
+if __name__ == "__main__":
+    print(json.dumps(_measure(sys.argv[1], sys.argv[2])))

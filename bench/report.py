@@ -1,0 +1,69 @@
+"""What the benchmarks found: rows with a value, a target and a verdict; a table and a JSON file."""
+
+import json
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+
+@dataclass
+class Row:
+    part: str
+    name: str
+    value: float
+    unit: str = "x"
+    target: float | None = None
+    """The most the value may be; None for a row that only informs."""
+    note: str = ""
+    data: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def verdict(self) -> str:
+        if self.target is None:
+            return ""
+        return "ok" if self.value <= self.target else "MISSED"
+
+
+def format_value(value: float, unit: str) -> str:
+    if unit == "x":
+        return f"{value:.3f}"
+    if unit == "":
+        return f"{value:,.0f}"
+    return f"{value:,.0f} {unit}"
+
+
+class Table:
+    """Prints rows as they come, under one heading per part."""
+
+    WIDTHS = (44, 14, 10, 8)
+
+    def __init__(self) -> None:
+        self.rows: list[Row] = []
+        self._part = ""
+
+    def add(self, rows: Iterable[Row]) -> None:
+        for row in rows:
+            if row.part != self._part:
+                self._part = row.part
+                self._line((row.part, "value", "at most", "verdict", ""))
+                print("-" * (sum(self.WIDTHS) + len(self.WIDTHS)))
+            target = "" if row.target is None else format_value(row.target, row.unit)
+            value = format_value(row.value, row.unit)
+            self._line((f"  {row.name}", value, target, row.verdict, row.note))
+            self.rows.append(row)
+        print(flush=True)
+
+    def _line(self, cells: tuple[str, ...]) -> None:
+        name, *rest = cells
+        aligned = [f"{c:>{w}}" for c, w in zip(rest, self.WIDTHS[1:], strict=False)]
+        print(f"{name:<{self.WIDTHS[0]}}", *aligned, f" {rest[-1]}".rstrip())
+
+    def missed(self) -> Iterator[Row]:
+        return (row for row in self.rows if row.verdict == "MISSED")
+
+    def save(self, path: str, facts: dict[str, Any]) -> None:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        rows = [{**asdict(row), "verdict": row.verdict} for row in self.rows]
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump({**facts, "rows": rows}, file, indent=1)

@@ -1,0 +1,59 @@
+"""The benchmarks: `make bench`, or `make bench BENCH_ARGS="--only tiny"`. docs/benchmarks.md says
+what is measured and how."""
+
+import argparse
+import logging
+import os
+import platform
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import torch
+from own_cost import capture_cost
+from memory import memory
+from changing_numbers import numbers
+from report import Row, Table
+from speed import real, tiny
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", help="parts to run, separated by commas")
+    parser.add_argument("--threads", type=int, default=1, help="threads of PyTorch's kernels")
+    parser.add_argument("--turns", type=int, default=40, help="how often competitors take turns")
+    parser.add_argument("--callgrind", action="store_true", help="count instructions too (slow)")
+    parser.add_argument("--check", action="store_true", help="fail when a target is missed")
+    parser.add_argument("--cpp", type=Path, default=ROOT / "build/bench/cpp")
+    parser.add_argument("--out", type=Path, default=ROOT / "build/bench/results.json")
+    args = parser.parse_args()
+    logging.getLogger("transformers").setLevel(logging.ERROR)
+
+    parts: dict[str, Callable[[], Iterable[Row]]] = {
+        "tiny": lambda: tiny(args.threads, args.turns),
+        "real": lambda: real(args.threads, args.turns),
+        "capture": lambda: capture_cost(args.cpp, args.callgrind),
+        "numbers": numbers,
+        "memory": lambda: memory(args.cpp),
+    }
+    chosen = args.only.split(",") if args.only else list(parts)
+    if unknown := set(chosen) - set(parts):
+        parser.error(f"no part {', '.join(unknown)}; there are {', '.join(parts)}")
+
+    print(f"PyTorch {torch.__version__}, {os.cpu_count()} cores, {args.threads} in use")
+    print("Ratios are torch-lazy's time (or memory) by eager's, medians of interleaved turns.\n")
+    table = Table()
+    for name in chosen:
+        table.add(parts[name]())
+    facts = {"torch": torch.__version__, "machine": platform.processor(), "threads": args.threads}
+    table.save(str(args.out), facts)
+    missed = [row.name for row in table.missed()]
+    print(f"Targets missed: {', '.join(missed)}" if missed else "All targets met.")
+    print(f"Details: {os.path.relpath(args.out)}")
+    if missed and args.check:
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    main()
