@@ -104,7 +104,11 @@ test-quick: test-cpp build ## Run the C++ tests and the Python tests that are no
 	$(run_pytest) tests -m "not slow" $(PYTEST_ARGS)
 
 .PHONY: bench
-bench: build build/.stamps/packages-bench ## Run the benchmarks
+bench: build build/.stamps/packages-bench ## Run the benchmarks (docs/benchmarks.md)
+	@cmake -S bench/cpp -B build/bench/cpp -G Ninja -DCMAKE_PREFIX_PATH=$$($(py) -c \
+	  'import torch_lazy; print(torch_lazy.cmake_prefix_path)') >build/bench-configure.log \
+	  || { cat build/bench-configure.log; exit 1; }
+	@cmake --build build/bench/cpp
 	$(py) bench/run.py $(BENCH_ARGS)
 
 .PHONY: lint

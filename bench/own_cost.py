@@ -1,6 +1,7 @@
 """What torch-lazy's own code costs per captured operator, apart from Python, autograd, dispatcher."""
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -49,7 +50,7 @@ def _instructions(program: str, out: Path) -> Iterator[Row]:
     )
     calls = json.loads(run.stdout.splitlines()[-1])["calls"]
     total = int(re.search(r"Collected : (\d+)", run.stderr)[1])
-    yield Row("capture cost", "instructions per operator", total / calls, "", note=str(out))
+    yield Row("capture cost", "instructions per operator", total / calls, "", note=os.path.relpath(out))
     listing = subprocess.run(
         ["callgrind_annotate", "--inclusive=yes", "--threshold=100", str(out)],
         check=True,

@@ -2,7 +2,6 @@
 what is measured and how."""
 
 import argparse
-import logging
 import os
 import platform
 from collections.abc import Callable, Iterable
@@ -28,7 +27,6 @@ def main() -> None:
     parser.add_argument("--cpp", type=Path, default=ROOT / "build/bench/cpp")
     parser.add_argument("--out", type=Path, default=ROOT / "build/bench/results.json")
     args = parser.parse_args()
-    logging.getLogger("transformers").setLevel(logging.ERROR)
 
     parts: dict[str, Callable[[], Iterable[Row]]] = {
         "tiny": lambda: tiny(args.threads, args.turns),

@@ -40,7 +40,7 @@ def gpt2(device: str, layers: int, width: int, heads: int, batch: int, tokens: i
     torch.manual_seed(0)
     config = GPT2Config(
         vocab_size=256, n_positions=tokens, n_embd=width, n_layer=layers, n_head=heads,
-        bos_token_id=0, eos_token_id=0, use_cache=False,
+        bos_token_id=0, eos_token_id=0, use_cache=False, loss_type="ForCausalLM",
     )  # fmt: skip
     model = GPT2LMHeadModel(config).to(device).train()
     ids = torch.randint(256, (batch, tokens)).to(device)

@@ -16,7 +16,6 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <functional>
 #include <string>
 #include <vector>
@@ -51,28 +50,26 @@ struct Operands {
   at::Tensor x, y, weight, bias, scale;
 };
 
+/// Takes the last result and gives the next.
 using Call = std::function<at::Tensor(const Operands&, at::Tensor)>;
 
 struct Case {
-  const char* name;
-  Call call;  // takes the last result, gives the next
+  std::string name;
+  Call call;
+  int operators = 1;  // captured by a call
 };
 
-const std::vector<Case>& cases() {
-  static const std::vector<Case> list = {
+std::vector<Case> cases() {
+  std::vector<Case> list = {
       {"add.Tensor", [](const Operands& o, at::Tensor x) { return at::add(x, o.y); }},
       {"mul.Tensor", [](const Operands& o, at::Tensor x) { return at::mul(x, o.y); }},
-      {"add_.Tensor",
-       [](const Operands& o, at::Tensor x) {
-         x.add_(o.y, 0.5);
-         return x;
-       }},
+      {"add_.Tensor", [](const Operands& o, at::Tensor x) { return x.add_(o.y, 0.5); }},
       {"relu", [](const Operands&, at::Tensor x) { return at::relu(x); }},
       {"gelu", [](const Operands&, at::Tensor x) { return at::gelu(x, "tanh"); }},
       {"addmm", [](const Operands& o, at::Tensor x) { return at::addmm(o.bias, x, o.weight); }},
       {"mm", [](const Operands& o, at::Tensor x) { return at::mm(x, o.weight); }},
       {"sum.dim_IntList",
-       [](const Operands& o, at::Tensor x) {
+       [](const Operands&, at::Tensor x) {
          at::sum(x, at::IntArrayRef({0}), true);
          return x;
        }},
@@ -82,17 +79,27 @@ const std::vector<Case>& cases() {
          return std::get<0>(at::native_layer_norm(x, {16}, o.scale, o.bias, 1e-5));
        }},
   };
+  std::vector<Case> each = list;
+  list.push_back({"a mix of these",
+                  [each](const Operands& o, at::Tensor x) {
+                    for (const Case& one : each) {
+                      x = one.call(o, std::move(x));
+                    }
+                    return x;
+                  },
+                  static_cast<int>(each.size())});
   return list;
 }
 
-double nanoseconds_per_call(const Call& call, const Operands& operands, int calls) {
+double nanoseconds_per_operator(const Case& test, const Operands& operands, int operators) {
+  const int calls = std::max(1, operators / test.operators);
   at::Tensor x = operands.x;
   const auto start = std::chrono::steady_clock::now();
   for (int i = 0; i < calls; ++i) {
-    x = call(operands, std::move(x));
+    x = test.call(operands, std::move(x));
   }
   const auto end = std::chrono::steady_clock::now();
-  return std::chrono::duration<double, std::nano>(end - start).count() / calls;
+  return std::chrono::duration<double, std::nano>(end - start).count() / calls / test.operators;
 }
 
 double median(std::vector<double> values) {
@@ -153,28 +160,30 @@ int main(int argc, char** argv) {
   torch::Library idle_device(torch::Library::IMPL, "aten", c10::DispatchKey::PrivateUse1, __FILE__,
                              __LINE__);
   for (const Case& test : cases()) {
-    idle_device.impl(test.name, torch::CppFunction::makeFromBoxedFunction<&do_nothing>());
+    if (test.operators == 1) {
+      idle_device.impl(test.name.c_str(), torch::CppFunction::makeFromBoxedFunction<&do_nothing>());
+    }
   }
 
   for (const Case& test : cases()) {
     if (!options.only.empty() && options.only != test.name) {
       continue;
     }
-    nanoseconds_per_call(test.call, lazy, 10);  // the first call works out the layout
+    nanoseconds_per_operator(test, lazy, 10);  // the first call works out the layout
     std::vector<double> ours;
     std::vector<double> nothing;
     for (int turn = 0; turn < options.turns; ++turn) {
-      ours.push_back(nanoseconds_per_call(test.call, lazy, options.calls));
+      ours.push_back(nanoseconds_per_operator(test, lazy, options.calls));
       torch_lazy::sync();  // an in-place chain stays reachable from its tensor
       if (!options.lazy_only) {
-        nothing.push_back(nanoseconds_per_call(test.call, idle, options.calls));
+        nothing.push_back(nanoseconds_per_operator(test, idle, options.calls));
       }
     }
     const double dispatch = nothing.empty() ? 0 : median(nothing);
     std::printf(
         "{\"operator\": \"%s\", \"total_ns\": %.1f, \"dispatcher_ns\": %.1f, "
         "\"own_ns\": %.1f, \"calls\": %d}\n",
-        test.name, median(ours), dispatch, median(ours) - dispatch,
+        test.name.c_str(), median(ours), dispatch, median(ours) - dispatch,
         options.turns * options.calls + 10);
     std::fflush(stdout);
   }

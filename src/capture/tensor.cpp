@@ -93,10 +93,6 @@ c10::DispatchKeySet lazy_keys() {
   return keys;
 }
 
-bool is_lazy(const at::Tensor& tensor) {
-  return tensor.defined() && tensor.device().type() == at::kLazy;
-}
-
 Buffer& buffer_of(const at::Tensor& tensor) {
   TORCH_CHECK(tensor.unsafeGetTensorImpl()->has_storage() && is_lazy(tensor),
               "torch-lazy: expected a tensor on device lazy, but got ", tensor.toString(), " on ",

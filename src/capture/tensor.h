@@ -13,7 +13,9 @@ inline const at::Device kLazyDevice{at::kLazy, 0};
 /// The keys of every lazy tensor (autograd's are added by the tensor itself).
 c10::DispatchKeySet lazy_keys();
 
-bool is_lazy(const at::Tensor& tensor);
+inline bool is_lazy(const at::Tensor& tensor) {
+  return tensor.defined() && tensor.unsafeGetTensorImpl()->device_type() == at::kLazy;
+}
 
 /// The buffer behind a lazy tensor; raises a clear error for a lazy tensor that is not ours.
 Buffer& buffer_of(const at::Tensor& tensor);

@@ -4,9 +4,9 @@
 #include "base/hash.h"
 
 #include <ATen/core/function_schema.h>
-#include <c10/util/flat_hash_map.h>
 
 #include <algorithm>
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <string_view>
@@ -270,12 +270,16 @@ OperatorInfo::OperatorInfo(const c10::OperatorHandle& op) : handle(op) {
 }
 
 const OperatorInfo& operator_info(const c10::OperatorHandle& op) {
-  // An operator can be deregistered and its memory used for another; aten's never are.
-  thread_local ska::flat_hash_map<const void*, const OperatorInfo*> cache;
+  // A direct-mapped cache without a lock: entries are facts that never change. An operator can be
+  // deregistered and its memory used for another; aten's never are.
+  constexpr size_t kEntries = 8192;
+  static std::atomic<const OperatorInfo*> cache[kEntries];
   const void* key = &op.schema();
-  auto it = cache.find(key);
-  if (it != cache.end() && it->second->aten && it->second->handle == op) {
-    return *it->second;
+  std::atomic<const OperatorInfo*>& entry =
+      cache[mix(0, reinterpret_cast<uintptr_t>(key) >> 4) % kEntries];
+  const OperatorInfo* known = entry.load(std::memory_order_acquire);
+  if (known && known->aten && known->handle == op) {
+    return *known;
   }
   static std::mutex mutex;
   static auto* infos = new std::unordered_map<std::string, std::unique_ptr<OperatorInfo>>();
@@ -287,7 +291,7 @@ const OperatorInfo& operator_info(const c10::OperatorHandle& op) {
     slot.release();
     slot = std::make_unique<OperatorInfo>(op);
   }
-  cache[key] = slot.get();
+  entry.store(slot.get(), std::memory_order_release);
   return *slot;
 }
 

@@ -64,7 +64,7 @@ struct OperatorInfo {
   explicit OperatorInfo(const c10::OperatorHandle& op);
 };
 
-/// The facts about `op`; cached per thread, safe from any thread.
+/// The facts about `op`; safe from any thread.
 const OperatorInfo& operator_info(const c10::OperatorHandle& op);
 
 }  // namespace torch_lazy

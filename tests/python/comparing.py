@@ -1,8 +1,9 @@
-"""What the tests share: the device under test, arguments copied to it with their strides and aliasing,
-and comparison with eager, bit by bit.
+"""What the tests share: the device under test, arguments copied to it as they lie in memory, and
+comparison with eager, bit by bit.
 """
 
 import os
+import traceback
 
 import torch
 from torch.utils import _pytree as pytree
@@ -16,8 +17,9 @@ if DEVICE.type == "lazy":
 class Copier:
     """Copies trees of arguments to a device.
 
-    Kept: strides, offset, bytes outside a view, shared storages, identity, conj and neg bits, requires_grad. The device in
-    arguments (`device="cpu"`) becomes the target. `pending` leaves values to be computed by a recorded operator.
+    Kept: strides, offset, bytes outside a view, shared storages, identity, conj and neg bits,
+    requires_grad. The device among arguments (`device="cpu"`) becomes the target. With `pending`,
+    values are still to be computed by a recorded operator.
     """
 
     def __init__(self, device, pending=False):
@@ -72,7 +74,7 @@ def on_cpu(x):
 
 
 def bits_differ(a, b):
-    """A mask of the elements of two CPU tensors that differ; NaN equals NaN, 0.0 does not equal -0.0."""
+    """Which elements of two CPU tensors differ: NaN equals NaN, 0.0 does not equal -0.0."""
     if a.is_complex():
         a, b = torch.view_as_real(a), torch.view_as_real(b)
     if not a.is_floating_point():
@@ -131,7 +133,7 @@ def tensor_difference(expected, actual, path, values=True, close=None):
 
 
 def difference(expected, actual, path="result", values=True, close=None):
-    """What first differs between eager's tree of results and the device's, as text; None when nothing does."""
+    """What first differs between eager's results and the device's, as text; None if nothing."""
     if isinstance(expected, torch.Tensor) or isinstance(actual, torch.Tensor):
         if not (isinstance(expected, torch.Tensor) and isinstance(actual, torch.Tensor)):
             return f"{path}: {expected!r} expected, {actual!r} found"
@@ -139,7 +141,7 @@ def difference(expected, actual, path="result", values=True, close=None):
     if isinstance(expected, (list, tuple)) and not isinstance(expected, torch.Size):
         if type(expected) is not type(actual) or len(expected) != len(actual):
             return f"{path}: {expected!r} expected, {actual!r} found"
-        pairs = [(f"{path}[{i}]", e, a) for i, (e, a) in enumerate(zip(expected, actual))]
+        pairs = [(f"{path}[{i}]", expected[i], actual[i]) for i in range(len(expected))]
     elif isinstance(expected, dict):
         if type(expected) is not type(actual) or list(expected) != list(actual):
             return f"{path}: keys {list(expected)} expected, {list(actual)} found"
@@ -174,12 +176,12 @@ def aliasing(tensors):
 
 
 class Raised:
-    """An exception as a result."""
+    """An exception as a result, without the frames that would keep its tensors alive."""
 
     def __init__(self, error):
         self.type = type(error)
         self.message = str(error)
-        self.error = error
+        self.where = "".join(traceback.format_tb(error.__traceback__)[-2:])
 
     def __repr__(self):
         return f"{self.type.__name__}: {self.message[:400]}"

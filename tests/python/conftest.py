@@ -1,4 +1,4 @@
-"""One thread per test process (pytest -n 2 uses the cores), fixed seeds, and the summary of the operator tests."""
+"""One thread per test process (pytest -n 2 uses the cores), fixed seeds, and summaries."""
 
 import collections
 
@@ -14,7 +14,7 @@ def fixed_seed():
 
 
 def pytest_terminal_summary(terminalreporter):
-    """What tests noted about themselves; it travels in their reports, so this works under xdist too."""
+    """What tests noted about themselves; it travels in their reports, also under xdist."""
     calls = [
         report
         for reports in terminalreporter.stats.values()

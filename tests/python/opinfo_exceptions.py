@@ -1,7 +1,7 @@
 """The operators that test_opinfo.py does not compare with eager bit by bit, each with its reason.
 
 layout:   the values are undefined by definition; everything else is compared.
-close:    eager's kernel itself does not give the same bits each time; compared within the given (rtol, atol).
+close:    eager's kernel itself gives other bits from call to call; compared within (rtol, atol).
 refused:  torch-lazy raises an error that says so; the test checks that it does.
 not run:  the sample means something else on a device that is not the CPU, in eager too.
 on cpu:   eager wants these arguments on the CPU whatever the device of the others; they stay there.
@@ -38,6 +38,16 @@ EXCEPTIONS = [
         operators=("linalg.lstsq", "linalg.lstsq.grad_oriented"),
         reason="LAPACK's least squares give other bits from call to call, in eager too",
         close=(1e-4, 1e-4),
+    ),
+    Exceptional(
+        how="close",
+        operators=(
+            "nn.functional.linear_cross_entropy.chunked",
+            "nn.functional.linear_cross_entropy.chunked_none",
+        ),
+        reason="PyTorch picks the type to accumulate in by the device's name: float32 for cpu only",
+        kinds=("forward bfloat16",),
+        close=(2e-2, 2e-2),
     ),
     Exceptional(
         how="refused",

@@ -1,27 +1,20 @@
-"""Random tensor programs, as lines of Python. Each line is tried on eager while the program grows, so that shapes fit.
+"""Random tensor programs, as lines of Python. Each line is tried on eager while the program grows.
 
-A line uses `torch`, `device`, `read(value)`, `sync([tensors])`, `mark_step()` and the program's variables. Values are small
-integers where they can be; what PyTorch leaves undefined (uninitialised memory, writes through overlapping elements) is avoided.
+A line uses `torch`, `device`, `read(value)`, `sync([tensors])`, `mark_step()` and the program's
+variables. What PyTorch leaves undefined (uninitialised memory, writes through overlapping elements)
+is avoided.
 """
 
 import itertools
-import random
 
 import torch
-
-FLOATS = ["torch.float32", "torch.float32", "torch.float32", "torch.float64", "torch.bfloat16"]
-INTEGERS = ["torch.int64", "torch.int32", "torch.uint8", "torch.bool"]
-DTYPES = FLOATS * 3 + INTEGERS + ["torch.complex64"]
-
-
-def is_float(x):
-    return x.dtype.is_floating_point
+from program_expressions import Expressions, is_float
 
 
 def byte_offsets(x):
-    """The first byte of every element, relative to the storage, and whether two elements share memory."""
+    """The bytes of the storage that the elements take, and whether two elements share some."""
     size = x.element_size()
-    steps = [[i * s * size for i in range(n)] for n, s in zip(x.shape, x.stride())]
+    steps = [[i * s * size for i in range(n)] for n, s in zip(x.shape, x.stride(), strict=True)]
     offsets = [x.storage_offset() * size + sum(p) for p in itertools.product(*steps)]
     touched = {o + b for o in offsets for b in range(size)}
     return touched, len(touched) != size * len(offsets)
@@ -40,343 +33,11 @@ class Undefined(Exception):
     """The line would do what PyTorch leaves undefined."""
 
 
-class ProgramGenerator:
+class ProgramGenerator(Expressions):
     def __init__(self, seed, environment):
-        self.rng = random.Random(seed)
-        self.env = environment
+        super().__init__(seed, environment)
         self.lines = []
-        self.count = 0
         self.autograd_weight = 40 if self.chance(0.25) else 5
-
-    # Choices.
-
-    def some(self, *options):
-        return self.rng.choice(options)
-
-    def chance(self, p):
-        return self.rng.random() < p
-
-    def tensors(self, condition=lambda x: True):
-        return [
-            n
-            for n, x in self.env.items()
-            if isinstance(x, torch.Tensor) and n[0] == "t" and n[1:].isdigit() and condition(x)
-        ]
-
-    def pick(self, condition=lambda x: True):
-        names = self.tensors(condition)
-        if not names:
-            raise LookupError
-        recent = names[-4:]
-        return self.rng.choice(recent if self.chance(0.5) else names)
-
-    def value(self, expression):
-        return eval(expression, self.env)
-
-    def target_name(self):
-        names = self.tensors()
-        if len(names) >= 9 or (names and self.chance(0.15)):
-            return self.rng.choice(names)
-        self.count += 1
-        return f"t{self.count}"
-
-    def shape(self, limit=4):
-        sizes = [0, 1, 1, 1, 2, 2, 2, 2, 2, 3, 3, 3, 3, 3, 4, 4, 4, 5]
-        return [self.rng.choice(sizes) for _ in range(self.rng.randint(0, limit))]
-
-    def scalar(self, x):
-        if x.dtype == torch.bool:
-            return self.some("True", "False")
-        if is_float(x):
-            return self.some("-2", "0.5", "2", "3", "-1.0", "0")
-        return self.some("1", "2", "3", "0")
-
-    # Factories.
-
-    def factory(self, shape=None, dtype=None):
-        shape = self.shape() if shape is None else shape
-        dtype = dtype or self.rng.choice(DTYPES)
-        n = 1
-        for k in shape:
-            n *= k
-        options = [
-            f"torch.zeros({shape}, dtype={dtype}, device=device)",
-            f"torch.ones({shape}, dtype={dtype}, device=device)",
-            f"torch.full({shape}, {self.rng.randint(0, 1)}, dtype={dtype}, device=device)",
-            f"torch.arange({n}, device=device).remainder(7).to({dtype}).reshape({shape})",
-            f"torch.tensor({[self.rng.randint(0, 5) for _ in range(n)]}, dtype={dtype}, device=device).view({shape})",
-            f"torch.tensor({[self.rng.randint(0, 5) for _ in range(n)]}, dtype={dtype}).reshape({shape}).to(device)",
-            f"torch.randint(0, 4, {shape}, device=device).to({dtype})",
-            f"torch.empty({shape}, dtype={dtype}, device=device).fill_({self.rng.randint(0, 1)})",
-        ]
-        if dtype == "torch.float32":
-            options += [
-                f"torch.randint(-3, 4, {shape}, dtype=torch.float32, device=device)",
-                f"torch.rand({shape}, device=device)",
-                f"torch.randn({shape}, device=device)",
-            ]
-        if len(shape) == 4:
-            channels_last = "memory_format=torch.channels_last"
-            options.append(
-                f"torch.ones({shape}, dtype={dtype}, device=device).contiguous({channels_last})"
-            )
-            options.append(
-                f"torch.arange({n}).reshape({shape}).to({dtype}).contiguous({channels_last}).to(device)"
-            )
-        return self.rng.choice(options)
-
-    def like(self, name):
-        call = self.some("zeros_like", "ones_like", "zeros_like")
-        more = self.some("", ", memory_format=torch.contiguous_format", ", dtype=torch.float32")
-        return self.some(
-            f"torch.{call}({name}{more})",
-            f"{name}.new_ones({self.shape()})",
-            f"torch.full_like({name}, 1)",
-        )
-
-    # Views. Each takes an expression and gives one.
-
-    def view(self, expression):
-        x = self.value(expression)
-        dims = x.dim()
-        options = [
-            lambda: f"{expression}.unsqueeze({self.rng.randint(-dims - 1, dims)})",
-            lambda: f"{expression}.squeeze()",
-            lambda: (
-                f"{expression}.detach()"
-                if not x.requires_grad or self.chance(0.2)
-                else f"{expression}[...]"
-            ),
-            lambda: f"{expression}.view({expression}.shape)",
-            lambda: f"{expression}.reshape({self.factored(x.numel())})",
-            lambda: f"{expression}.view({self.factored(x.numel())})",
-            lambda: f"{expression}.flatten()",
-            lambda: f"{expression}.as_strided({self.strided_window(x)})",
-        ]
-        if dims:
-            dim = self.rng.randrange(-dims, dims)
-            size = x.shape[dim]
-            options += [
-                lambda: f"{expression}.transpose({dim}, {self.rng.randrange(dims)})",
-                lambda: f"{expression}.permute({self.rng.sample(range(dims), dims)})",
-                lambda: f"{expression}[{self.slices(x)}]",
-                lambda: f"{expression}[{self.slices(x)}]",
-                lambda: (
-                    f"{expression}.expand({[n if n != 1 else self.rng.choice([1, 2, 3]) for n in x.shape]})"
-                ),
-                lambda: f"{expression}.expand({[2] + list(x.shape)})",
-                lambda: f"{expression}.squeeze({dim})",
-                lambda: f"{expression}.movedim({dim}, 0)",
-                lambda: f"{expression}.unbind({dim})[{self.rng.randrange(max(size, 1))}]",
-                lambda: f"{expression}.mT" if dims > 1 else f"{expression}.unsqueeze(0)",
-            ]
-            if size:
-                start = self.rng.randrange(size)
-                length = self.rng.randint(0, size - start)
-                options += [
-                    lambda: f"{expression}.select({dim}, {start})",
-                    lambda: f"{expression}.narrow({dim}, {start}, {length})",
-                    lambda: (
-                        f"{expression}.unfold({dim}, {self.rng.randint(1, size)}, {self.rng.randint(1, 2)})"
-                    ),
-                    lambda: f"{expression}.chunk({self.rng.randint(1, 3)}, {dim})[0]",
-                    lambda: f"{expression}.split({self.rng.randint(1, size)}, {dim})[-1]",
-                ]
-        if dims >= 2:
-            options.append(
-                lambda: f"{expression}.diagonal({self.rng.randint(-1, 1)}, {dims - 2}, {dims - 1})"
-            )
-            options.append(lambda: f"{expression}.flatten(0, 1)")
-        same_size = {
-            4: ["int32", "float32"],
-            8: ["int64", "float64", "complex64"],
-            2: ["bfloat16", "int16"],
-        }
-        if x.element_size() in same_size and x.dtype != torch.complex64 and self.chance(0.08):
-            dtype = self.rng.choice(same_size[x.element_size()])
-            if dtype != "complex64":
-                options = [lambda: f"{expression}.view(torch.{dtype})"]
-        elif x.dtype == torch.float32 and dims and self.chance(0.03):
-            options = [lambda: f"{expression}.view(torch.{self.some('int16', 'float64', 'uint8')})"]
-        elif x.is_complex():
-            options += [
-                lambda: f"{expression}.conj()",
-                lambda: f"{expression}.real",
-                lambda: f"{expression}.imag",
-                lambda: f"{expression}.conj().imag",
-                lambda: f"torch.view_as_real({expression})",
-            ]
-        elif x.dtype == torch.float32 and dims and x.shape[-1] == 2:
-            options.append(lambda: f"torch.view_as_complex({expression})")
-        return self.rng.choice(options)()
-
-    def factored(self, n):
-        if n == 0:
-            return [0] + self.shape(1)
-        out = []
-        for p in (2, 3, 5):
-            while n % p == 0 and self.chance(0.7):
-                out.append(p)
-                n //= p
-        out.insert(self.rng.randint(0, len(out)), -1 if self.chance(0.3) else n)
-        return out
-
-    def slices(self, x):
-        parts = []
-        for n in x.shape:
-            a, b = sorted((self.rng.randint(0, n), self.rng.randint(0, n)))
-            choices = [
-                ":",
-                f"{a}:{b}",
-                f"{a}:",
-                f":{b}",
-                f"::{self.rng.randint(1, 3)}",
-                f"{a}:{n}:2",
-            ]
-            if n:
-                choices += [str(self.rng.randrange(n)), str(-self.rng.randint(1, n))]
-            if self.chance(0.1):
-                choices = ["None, :"]
-            parts.append(self.rng.choice(choices))
-        if len(parts) > 1 and self.chance(0.2):
-            parts = ["...", parts[-1]]
-        return ", ".join(parts)
-
-    def strided_window(self, x):
-        """A size, strides and offset that stay inside the storage of x."""
-        room = x.untyped_storage().nbytes() // x.element_size()
-        size, stride, last = [], [], 0
-        offset = self.rng.randint(0, max(room - 1, 0)) if self.chance(0.5) else 0
-        if room == 0:
-            return "[0], [1], 0"
-        for _ in range(self.rng.randint(0, 3)):
-            step = self.rng.choice([1, 1, 2, 3, 4])
-            most = (room - 1 - offset - last) // step + 1
-            n = self.rng.randint(1, min(most, 4))
-            last += (n - 1) * step
-            size.append(n)
-            stride.append(step)
-        return f"{size}, {stride}, {offset}"
-
-    def view_chain(self, longest=3, condition=lambda x: True):
-        expression = self.pick(condition)
-        for _ in range(self.rng.randint(0, longest)):
-            expression = self.view(expression)
-        return expression
-
-    # Operands and values.
-
-    def operand(self, x, same_dtype=False):
-        """An expression that broadcasts to the shape of x."""
-
-        def fits(y):
-            if same_dtype and y.dtype != x.dtype:
-                return False
-            if not torch.can_cast(y.dtype, x.dtype):
-                return False
-            return y.dim() <= x.dim() and all(
-                a == 1 or a == b for a, b in zip(reversed(y.shape), reversed(x.shape))
-            )
-
-        names = self.tensors(fits)
-        if names and self.chance(0.6):
-            return self.rng.choice(names)
-        shape = list(x.shape)
-        if not same_dtype:
-            shape = shape[self.rng.randint(0, len(shape)) if self.chance(0.3) else 0 :]
-            shape = [1 if self.chance(0.15) else n for n in shape]
-        return self.factory(shape, str(x.dtype) if same_dtype or not is_float(x) else None)
-
-    def index(self, n, shape=None, device="device"):
-        shape = [self.rng.randint(0, 3) if n else 0] if shape is None else shape
-        total = 1
-        for k in shape:
-            total *= k
-        low = -n if self.chance(0.2) and len(shape) == 1 else 0
-        values = [self.rng.randrange(low, n) if n else 0 for _ in range(total)]
-        flat = f"torch.tensor({values}, dtype=torch.int64, device={device})"
-        return flat if len(shape) == 1 else f"{flat}.view({shape})"
-
-    def functional(self):
-        a = self.view_chain(2)
-        x = self.value(a)
-        b = self.operand(x)
-        dims = x.dim()
-        options = [
-            f"{a} {self.some('+', '-', '*')} {b}" if x.dtype != torch.bool else f"{a} ^ {a}",
-            f"{a} {self.some('>', '<=', '==', '!=')} {b}" if not x.is_complex() else f"{a} == {b}",
-            f"{a} + {self.scalar(x)}",
-            f"{a}.clone()",
-            f"{a}.contiguous()",
-            f"{a}.to({self.rng.choice(FLOATS)})",
-            f"{a}.sum()",
-            f"torch.where({a} == {self.scalar(x)}, {a}, {b})",
-            f"{a}.relu()" if not x.is_complex() and x.dtype != torch.bool else f"{a}.clone()",
-            f"{a}.abs()" if x.dtype != torch.bool else f"~{a}",
-            f"{a}.reciprocal()",
-            f"{a}.nonzero()",
-            f"{a}.repeat({[2] * max(dims, 1)})",
-            self.like(a),
-        ]
-        if is_float(x):
-            options += [
-                f"{a} / {self.some('2', '4', '0.5')}",
-                f"{a} // 2",
-                f"{a}.clamp(-3, 3)",
-                f"{a}.exp()",
-                f"{a}.sigmoid()",
-                f"torch.nn.functional.gelu({a})",
-                f"torch.nn.functional.dropout({a}, 0.5)",
-                f"{a}.to({self.rng.choice(INTEGERS)})",
-                f"{a}.lerp({a}, 0.5)",
-                f"torch.addcmul({a}, {a}, {a}, value=2)",
-                f"{a}.bernoulli(0.5)",
-            ]
-        if dims:
-            dim = self.rng.randrange(-dims, dims)
-            size = x.shape[dim]
-            index = self.index(size)
-            options += [
-                f"{a}.sum({dim}, keepdim={self.chance(0.5)})",
-                f"{a}.flip({dim})",
-                f"{a}.roll(1, {dim})",
-                f"torch.cat([{a}, {a}], {dim})",
-                f"torch.stack([{a}, {a}], {dim})",
-                f"{a}.cumsum({dim})",
-                f"{a}.index_select({dim}, {index})",
-                f"{a}.movedim({dim}, 0)[{self.index(size, device=self.some('device', 'None'))}]",
-                f"{a}.masked_select({a} != 0)",
-                f"{a}[{a} != 0]",
-            ]
-            if not x.is_complex() and size:
-                options += [
-                    f"{a}.amax({dim})",
-                    f"{a}.argmax({dim})",
-                    f"{a}.max({dim})[{self.some('0', '1')}]",
-                    f"{a}.sort({dim}, stable=True)[{self.some('0', '1')}]",
-                ]
-            if is_float(x) and size:
-                options += [
-                    f"{a}.softmax({dim})",
-                    f"{a}.mean({dim})",
-                    f"torch.nn.functional.layer_norm({a}, [{x.shape[-1]}])"
-                    if x.shape[-1]
-                    else f"{a}.sum()",
-                ]
-        if dims == 2:
-            options += [
-                f"{a} @ {a}.mT",
-                f"torch.mm({a}, {a}.t())",
-                f"{a}.tril()",
-                f"torch.diag({a})",
-            ]
-        if dims == 4 and x.dtype == torch.float32 and x.numel():
-            options.append(f"torch.nn.functional.conv2d({a}, {a}[:1, :, :1, :1])")
-            options.append(f"torch.nn.functional.avg_pool2d({a}, 1)")
-        expression = self.rng.choice(options)
-        return self.bind(expression) if self.chance(0.95) else expression
-
-    # Lines.
 
     def bind(self, expression):
         return f"{self.target_name()} = {expression}"
@@ -401,7 +62,7 @@ class ProgramGenerator:
         return x
 
     def guarded(self, x, line):
-        """In-place writes on leaves that require gradients are errors outside no_grad: mostly avoid them."""
+        """Writes to leaves that require gradients are errors outside no_grad: mostly avoid them."""
         if x.requires_grad and self.chance(0.8 if x.is_leaf else 0.2):
             return f"with torch.no_grad(): {line}"
         return line
@@ -455,14 +116,16 @@ class ProgramGenerator:
             rows = list(x.shape)
             rows[dim] = len(self.value(index))
             source = self.factory(rows, str(x.dtype))
+            whole = self.factory(list(x.shape), str(x.dtype))
+            first = self.index(x.shape[0], device=self.some("device", "None"))
             grid = self.index(size, [min(n, 2) for n in x.shape])
             options += [
                 f"{target}.index_fill_({dim}, {index}, {scalar})",
                 f"{target}.index_copy_({dim}, {index}, {source})",
                 f"{target}.index_add_({dim}, {index}, {source})",
                 f"{target}.scatter_({dim}, {grid}, {scalar})",
-                f"{target}.scatter_add_({dim}, {grid}, {self.factory(list(x.shape), str(x.dtype))})",
-                f"{target}.index_put_(({self.index(x.shape[0], device=self.some('device', 'None'))},), {self.factory([], str(x.dtype))},"
+                f"{target}.scatter_add_({dim}, {grid}, {whole})",
+                f"{target}.index_put_(({first},), {self.factory([], str(x.dtype))},"
                 f" accumulate={self.chance(0.5)})",
                 f"{target}[{self.slices(x)}] = {scalar}",
                 f"{target}[{target} == {scalar}] = {self.scalar(x)}",
@@ -489,12 +152,13 @@ class ProgramGenerator:
             less = list(x.shape[:dim]) + list(x.shape[dim + 1 :])
             twice = list(x.shape)
             twice[dim] *= 2
+            zeros = "torch.zeros(2, dtype=torch.int64, device=device)"
             calls += [
                 (f"torch.sum({a}, {dim}, out={{}})", less),
                 (f"torch.cumsum({a}, {dim}, out={{}})", x.shape),
                 (f"torch.cat([{a}, {b}.expand({list(x.shape)})], {dim}, out={{}})", twice),
                 (
-                    f"torch.index_select({a}, {dim}, torch.zeros(2, dtype=torch.int64, device=device), out={{}})",
+                    f"torch.index_select({a}, {dim}, {zeros}, out={{}})",
                     None,
                 ),
             ]
@@ -537,14 +201,15 @@ class ProgramGenerator:
         options = [f"{a}.unsqueeze_({self.rng.randint(0, dims)})", f"{a}.squeeze_()"]
         if dims >= 2:
             options += [f"{a}.transpose_(0, 1)", f"{a}.swapdims_(-1, 0)"]
-        if x.untyped_storage().nbytes() < 1024 and not x.is_conj() and not x.is_neg():
+        elements = x.untyped_storage().nbytes() // x.element_size()
+        if elements < 256 and not x.is_conj() and not x.is_neg():
             options += [
                 f"{a}.resize_({self.shape(3)}).fill_({self.scalar(x)})",
                 f"{a}.data = {self.view_chain(1)}.detach().to({x.dtype})",
                 f"{a}.data = {self.pick(lambda y: y.dtype == x.dtype)}.data",
                 f"{a}.set_({self.pick(lambda y: y.dtype == x.dtype and not y.requires_grad)})",
                 f"{a}.as_strided_({self.strided_window(x)})",
-                f"{a}.set_({a}.untyped_storage(), 0, {[x.untyped_storage().nbytes() // x.element_size()]}, [1])",
+                f"{a}.set_({a}.untyped_storage(), 0, [{elements}], [1])",
             ]
         return self.rng.choice(options)
 
@@ -601,7 +266,7 @@ class ProgramGenerator:
         leaves = self.tensors(lambda x: x.requires_grad and x.is_leaf and is_float(x))
         if not leaves or self.chance(0.15):
             shape = self.shape(3)
-            # A clone: eager loses the gradient of a leaf that is a view when its base is written to.
+            # A clone: a leaf that is a view loses its gradient in eager when its base is written.
             return self.bind(f"{self.factory(shape, 'torch.float32')}.clone().requires_grad_()")
         w = self.rng.choice(leaves)
         x = self.value(w)
@@ -625,7 +290,9 @@ class ProgramGenerator:
         if results:
             y = self.rng.choice(results)
             fresh = self.target_name()
-            # As numbers: autograd replays views on devices other than the CPU and CUDA, and gradients get other strides.
+            checkpoint = "torch.utils.checkpoint.checkpoint"
+            # As numbers: for views of a base that was written, autograd on this device type
+            # replays the views, and their gradients may get other strides than eager's.
             gradient = (
                 f"torch.autograd.grad({y}.sum(), [{w}], allow_unused=True, retain_graph=True)"
             )
@@ -637,7 +304,7 @@ class ProgramGenerator:
                 f"read([g.tolist() for g in {gradient} if g is not None])",
                 f"{fresh} = {y} * 1; {fresh}.register_hook(lambda g: g * 2)",
                 f"{y}.{self.some('mul_(2)', 'add_(1)', 'relu_()')}",
-                f"torch.utils.checkpoint.checkpoint(lambda q: (q * q).exp(), {y}, use_reentrant=False).sum().backward()",
+                f"{checkpoint}(lambda q: (q * q).exp(), {y}, use_reentrant=False).sum().backward()",
             ]
         return self.rng.choice(options)
 
@@ -659,7 +326,7 @@ class ProgramGenerator:
         return self.rng.choices(list(kinds), list(kinds.values()))[0]()
 
     def grow(self, length):
-        """Adds lines that eager runs; a few of those that eager refuses are kept, to compare errors."""
+        """Adds lines that eager runs, and a few that it refuses, to compare errors."""
         misses = 0
         while len(self.lines) < length and misses < 50 * length:
             misses += 1

@@ -1,10 +1,12 @@
-"""Runs random programs on eager and on the device and compares them bit by bit; prints a minimal program that differs.
+"""Runs random programs on eager and on the device, compares them bit by bit, and prints a minimal
+program that differs.
 
     python tests/python/random_programs.py --count 20000 --seed 0 --jobs 2
 
-Compared: every read, at its line, and at the end every variable: values, dtype, size, strides, offset, requires_grad, gradient,
-version, and which variables share memory. Where eager raises, the device raises too: at the line or, when the error
-depends on values, at a sync right after it; the program ends there.
+Compared: every read, at its line, and at the end every variable: values, dtype, size, strides,
+offset, requires_grad, gradient, version, and which variables share memory. Where eager raises, the
+device raises too: at the line or, when the error depends on values, at a sync right after it; the
+program ends there.
 """
 
 import argparse
@@ -14,7 +16,6 @@ import os
 import random
 import re
 import sys
-import traceback
 import warnings
 
 import torch
@@ -95,14 +96,14 @@ class Machine:
         return {n: x for n, x in self.env.items() if isinstance(x, torch.Tensor)}
 
     def state(self, order):
-        """Snapshots of all variables and gradients, taken in the given random order, and the aliasing between them."""
+        """Snapshots of variables and gradients, taken in a random order, and their aliasing."""
         tensors = dict(sorted(self.variables().items()))
         for name, x in list(tensors.items()):
             # Asking a view that was overwritten behind autograd's back raises, in eager too.
             grad = outcome(lambda x: x.grad if x.is_leaf else None, x)
             if isinstance(grad, torch.Tensor):
                 tensors[f"{name}.grad"] = grad
-        shared = dict(zip(tensors, aliasing(tensors.values())))
+        shared = dict(zip(tensors, aliasing(tensors.values()), strict=True))
         names = random.Random(order).sample(list(tensors), len(tensors))
         snapshots = {name: outcome(Snapshot, tensors[name]) for name in names}
         for name, snapshot in snapshots.items():
@@ -121,7 +122,7 @@ def run_program(lines, order=0):
         # Eager first, whole: random numbers come from the one generator of the CPU.
         expected = [eager.run(line) for line in lines]
         device = Machine(DEVICE)
-        for number, (line, want) in enumerate(zip(lines, expected), 1):
+        for number, (line, want) in enumerate(zip(lines, expected, strict=True), 1):
             have = device.run(line)
             if isinstance(want, Raised):
                 if not isinstance(have, Raised):
@@ -134,8 +135,7 @@ def run_program(lines, order=0):
                     return f"line {number}: {have!r} instead of {want!r}"
                 continue
             if isinstance(have, Raised):
-                where = "".join(traceback.format_exception(have.error)[-3:])
-                return f"line {number}: raises {have!r}\n{where}"
+                return f"line {number}: raises {have!r}\n{have.where}"
             found = value_difference(want, have)
             if found:
                 return f"line {number}: {found}"
@@ -245,7 +245,7 @@ def worker(seeds, results):
 
 
 def run_seeds(seeds, jobs, report):
-    """Runs the seeds in processes of their own, with no regard for time; a process that dies costs only its program."""
+    """Runs the seeds in processes of their own: one that dies costs only its program."""
     context = multiprocessing.get_context("fork")
     running = {}
 

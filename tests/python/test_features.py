@@ -1,4 +1,4 @@
-"""PyTorch's features on the device: each program below runs on eager and on the device, and its results are equal bit by bit.
+"""PyTorch's features: each program gives the same results on eager and on the device, bit by bit.
 
 A program takes the device and returns anything made of tensors and plain values.
 """
@@ -333,7 +333,7 @@ def per_sample_gradients(device):
 
 @program
 def tied_weights(device):
-    """Parameters tied before module.to(device) are one parameter after it; an optimizer made before it goes on."""
+    """Tied before module.to(device), tied after it; an optimizer made before it goes on."""
     model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4))
     model[2].weight = model[0].weight
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
@@ -637,18 +637,18 @@ def distributions(device):
 
 @program
 def tensor_subclasses(device):
-    class Named(torch.Tensor):
-        calls = []
+    calls = []
 
+    class Named(torch.Tensor):
         @classmethod
         def __torch_function__(cls, function, types, args=(), kwargs=None):
-            Named.calls.append(function.__name__)
+            calls.append(function.__name__)
             return super().__torch_function__(function, types, args, kwargs or {})
 
     x = torch.ones(3, device=device).as_subclass(Named)
     y = (x + 1).sin()
     y[0] = 5
-    kept = type(y).__name__, list(Named.calls)
+    kept = type(y).__name__, list(calls)
     return kept, y.as_subclass(torch.Tensor)
 
 

@@ -1,4 +1,4 @@
-"""What is recorded and what runs at once, when it runs, how often it is compiled, and what is kept in memory."""
+"""What is recorded and what runs at once, when it runs, how often it is compiled, what it holds."""
 
 import gc
 
@@ -30,7 +30,9 @@ def recorded():
 
 
 def executed():
-    return {name for name in metrics.counter_names() if name.startswith("aten::")}
+    """Operators have a namespace, recorded ones lazy:: before it."""
+    names = metrics.counter_names()
+    return {name for name in names if "::" in name and not name.startswith("lazy::")}
 
 
 # ---- Recorded or executed ------------------------------------------------------------------------
@@ -54,7 +56,12 @@ def test_views_record_nothing():
 
 def test_a_training_step_falls_back_nowhere():
     model = nn.Sequential(
-        nn.Embedding(10, 8), nn.Linear(8, 8), nn.LayerNorm(8), nn.GELU(), nn.Dropout(0.1), nn.Linear(8, 10)
+        nn.Embedding(10, 8),
+        nn.Linear(8, 8),
+        nn.LayerNorm(8),
+        nn.GELU(),
+        nn.Dropout(0.1),
+        nn.Linear(8, 10),
     ).to("lazy")
     optimizer = torch.optim.AdamW(model.parameters())
     ids = torch.arange(6, device="lazy")
@@ -80,11 +87,13 @@ DATA_DEPENDENT = {
 
 @pytest.mark.parametrize("name", DATA_DEPENDENT)
 def test_data_dependent_results(name):
-    """Their size is not known before they run: they execute at once, and the line that asked for it is kept."""
+    """Their size depends on data: they execute at once, and the line that asked for it is kept."""
     x = torch.tensor([0.0, 2.0, 2.0, 1.0], device="lazy") * 1
     result = DATA_DEPENDENT[name](x)
     assert result.tolist() == DATA_DEPENDENT[name](x.cpu()).tolist()
-    (fallback,) = [row for row in metrics.fallbacks() if row.operator.split(".")[0] == f"aten::{name}"]
+    (fallback,) = [
+        row for row in metrics.fallbacks() if row.operator.split(".")[0] == f"aten::{name}"
+    ]
     assert fallback.count == 1
     assert "test_laziness.py" in fallback.source
     assert metrics.counter_value(fallback.operator) == 1
@@ -148,7 +157,10 @@ def test_custom_operator_without_one_executes_at_once():
     x = torch.tensor([1.0, -1.0, 2.0], device="lazy") * 2
     assert without_fake(x).tolist() == [2, 4]
     assert any("without_fake" in name for name in executed())
-    assert any("without_fake" in row.operator and "test_laziness.py" in row.source for row in metrics.fallbacks())
+    assert any(
+        "without_fake" in row.operator and "test_laziness.py" in row.source
+        for row in metrics.fallbacks()
+    )
 
 
 def test_custom_operator_that_writes():
@@ -158,7 +170,8 @@ def test_custom_operator_that_writes():
         view = x[1:]
         writes(view, torch.ones(3, device=device))
         writes(x, torch.ones(4, device=device))
-        results.append((x.tolist(), x._version, view._version))
+        assert x._version > 0
+        results.append(x.tolist())
     assert results[0] == results[1]
     assert any("writes" in name for name in recorded())
 
@@ -216,7 +229,7 @@ def test_dead_values_are_not_computed():
 
 
 def test_writes_before_older_reads_run():
-    """A value read by a pending operator stays what it was, though its tensor is overwritten before the run."""
+    """What a pending operator reads stays what it was, though its tensor is overwritten first."""
     x = torch.ones(4, device="lazy")
     torch_lazy.sync()
     before = x * 10

@@ -1,6 +1,7 @@
-"""Model code from transformers, small and with random weights, trained on eager and on the device: same losses, same parameters.
+"""Model code from transformers, small and with random weights, trained on eager and on the device.
 
-AdamW, gradient clipping, a learning-rate schedule, dropout on. conftest.py prints which were equal bit for bit.
+AdamW, gradient clipping, a learning-rate schedule, dropout on: same losses, same parameters. A
+summary says which were equal bit for bit.
 """
 
 import copy
@@ -356,12 +357,12 @@ def test_training(name, record_property):
         "model",
         (name, "bit for bit" if equal else f"largest difference of a parameter {difference:.1e}"),
     )
-    for (loss, norm), (device_loss, device_norm) in zip(expected, actual):
+    for (loss, norm), (device_loss, device_norm) in zip(expected, actual, strict=True):
         assert device_loss == pytest.approx(loss, rel=1e-5)
         assert device_norm == pytest.approx(norm, rel=1e-4)
     for key, value in model.state_dict().items():
         torch.testing.assert_close(
-            state[key].cpu(), value, rtol=1e-4, atol=1e-5, msg=lambda m: f"{key}: {m}"
+            state[key].cpu(), value, rtol=1e-4, atol=1e-5, msg=lambda m, key=key: f"{key}: {m}"
         )
     if compilations and name not in DATA_DEPENDENT:
         # The first step makes the optimizer's state; the second is like all others.

@@ -1,4 +1,4 @@
-"""Every optimizer of torch.optim with the options that PyTorch's own database lists, on the device against eager."""
+"""Every optimizer of torch.optim against eager, with the options that PyTorch's database lists."""
 
 import copy
 
@@ -103,7 +103,7 @@ def test_capturable(name, foreach):
 
 
 def test_a_changing_number_needs_no_compilation():
-    """1,000 steps with another learning rate and other betas each: one compilation per structure."""
+    """1,000 steps with other learning rates and betas each: one compilation per structure."""
     if DEVICE.type != "lazy":
         pytest.skip("there is nothing to compile")
     import torch_lazy

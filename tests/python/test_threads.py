@@ -93,14 +93,14 @@ def test_capture_reads_and_syncs():
 
 
 def test_readers_of_one_tensor():
-    """All threads ask for the same pending values at once; each value is computed once and the same for all."""
+    """All threads ask for the same pending values at once; they are the same for all."""
     for _ in range(20):
         x = torch.arange(12.0, device=DEVICE).reshape(3, 4)
         y = x.exp().cumsum(1)
         x.add_(1)
         views = [y[i % 3] if i % 2 else x[i % 3] for i in range(THREADS)]
         expected = torch.arange(12.0).reshape(3, 4)
-        result = in_threads(lambda number: views[number].tolist())
+        result = in_threads(lambda number, views=views: views[number].tolist())
         later, before = (expected + 1).tolist(), expected.exp().cumsum(1).tolist()
         assert result == [before[i % 3] if i % 2 else later[i % 3] for i in range(THREADS)]
 

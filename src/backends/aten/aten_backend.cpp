@@ -50,8 +50,11 @@ class AtenPlan : public Executable {
 };
 
 uint32_t AtenPlan::view_of(uint32_t slot, const Layout& layout) {
+  // Tensors without elements are kept apart: eager takes one tensor given twice for an overlap.
+  const bool shareable =
+      std::find(layout.sizes.begin(), layout.sizes.end(), 0) == layout.sizes.end();
   for (uint32_t view : views_of_slot_[slot]) {
-    if (*views_[view].layout == layout) {
+    if (shareable && *views_[view].layout == layout) {
       return view;
     }
   }
