@@ -179,7 +179,8 @@ def print_counters(steps: int) -> None:
     fallbacks = metrics.fallbacks()
     print(f"  executed at once       {sum(f.count for f in fallbacks):9,}")
     for fallback in fallbacks:
-        print(f"    {fallback.operator} {fallback.count} x, last at {fallback.source}")
+        source = fallback.source.removeprefix(f"{HERE.parent}{os.sep}")
+        print(f"    {fallback.operator} {fallback.count:,} x, last at {source}")
     print()
 
 

@@ -184,6 +184,7 @@ def plain_pickle() -> None:
     _replace(torch.storage.TypedStorage, "__reduce__", _reducing_to_zip_file)
     _replace(torch.UntypedStorage, "_write_file", _writing_from_the_cpu)
     _replace(torch.UntypedStorage, "_set_from_file", _reading_on_the_cpu)
+    _replace(torch.UntypedStorage, "byteswap", _swapping_on_the_cpu)
 
 
 def _reducing_to_zip_file(reduce: Callable[..., Any]) -> Callable[..., Any]:
@@ -213,6 +214,17 @@ def _reading_on_the_cpu(set_from_file: Callable[..., Any]) -> Callable[..., Any]
         return self.copy_(on_cpu)
 
     return read
+
+
+def _swapping_on_the_cpu(byteswap: Callable[..., Any]) -> Callable[..., Any]:
+    def swap(self: Any, *args: Any) -> Any:
+        if self.device.type != "lazy":
+            return byteswap(self, *args)
+        on_cpu = self.cpu()
+        byteswap(on_cpu, *args)
+        self.copy_(on_cpu)
+
+    return swap
 
 
 def send_to_process() -> None:

@@ -8,6 +8,8 @@
 
 #include <ATen/ATen.h>
 
+#include <sstream>
+
 namespace torch_lazy {
 namespace {
 
@@ -98,8 +100,10 @@ class RealWorld {
   }
 
  private:
-  static const char* kind(const at::Tensor& t) {
-    return t.is_quantized() ? "quantized" : t.is_nested() ? "nested" : "sparse";
+  static std::string kind(const at::Tensor& t) {
+    std::ostringstream layout;
+    layout << t.layout();
+    return t.is_quantized() ? "quantized" : t.is_nested() ? "nested" : layout.str();
   }
 
   /// One run for everything the call reads, and the pending readers of what it writes.

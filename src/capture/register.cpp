@@ -49,6 +49,15 @@ void register_kept_whole(torch::Library& library) {
   }
 }
 
+/// Sparse, quantized and nested tensors have no place on the device; PyTorch's own words for that
+/// name dispatch keys, ours name the mistake.
+void refuse(const c10::OperatorHandle& op, Stack*) {
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      false, "torch-lazy: ", c10::toString(op.operator_name()),
+      " was called with, or would give, a sparse, quantized or nested tensor; device lazy holds "
+      "plain strided tensors only. Call it on the CPU: tensor.cpu()");
+}
+
 torch::Library& library_for(const char* space, c10::DispatchKey key) {
   return *new torch::Library(torch::Library::IMPL, space, key, __FILE__, __LINE__);
 }
@@ -59,9 +68,18 @@ const bool registered = [] {
   register_views(lazy);
   register_composites(lazy);
   register_composites(library_for("aten", c10::DispatchKey::AutogradLazy));
+  for (const char* name : {"_nested_tensor_from_tensor_list", "_nested_tensor_from_mask",
+                           "_nested_from_padded"}) {
+    lazy.impl(name, torch::CppFunction::makeFromBoxedFunction<&refuse>());
+  }
   register_kept_whole(lazy);  // after the others: it takes only what they left
   library_for("_", c10::DispatchKey::Lazy)
       .fallback(torch::CppFunction::makeFromBoxedFunction<&capture>());
+  for (c10::DispatchKey key :
+       {c10::DispatchKey::SparseLazy, c10::DispatchKey::SparseCsrLazy,
+        c10::DispatchKey::QuantizedLazy, c10::DispatchKey::NestedTensorLazy}) {
+    library_for("_", key).fallback(torch::CppFunction::makeFromBoxedFunction<&refuse>());
+  }
   return true;
 }();
 

@@ -100,6 +100,8 @@ class Comparison:
 
     def run(self, function, sample, pending=False):
         """Compares function(input, args, kwargs) on copies of the sample for each device."""
+        if self.status == "not run":
+            return
         results = []
         for device in ("cpu", DEVICE):
             arguments = outcome(self.copies, sample, Copier(device, pending))
@@ -113,7 +115,7 @@ class Comparison:
                 results.append((outcome(function, *arguments, seed=SEED), arguments))
         (expected, before), (actual, after) = results
         found = self.judge(expected, before, actual, after)
-        if found and self.status != "not run":
+        if found:
             self.problems.append(f"{found}\n    for {describe(sample)}")
 
     def copies(self, sample, copy):
@@ -271,8 +273,6 @@ def wrong_size(x):
 
 def strided(x):
     """Every second element of memory, dimensions in reverse order."""
-    if x.numel() == 0:  # eager's triu and tril divide by zero there
-        return right_size(x)
     order = list(reversed(range(x.dim())))
     base = x.new_ones([x.shape[d] for d in order] + [2])
     back = [order.index(d) for d in range(x.dim())]

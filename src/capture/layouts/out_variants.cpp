@@ -2,6 +2,7 @@
 // tell to which sizes the out tensors are resized.
 #include "capture/layouts/support.h"
 
+#include <ATen/MemoryOverlap.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 
 #include <string>
@@ -23,6 +24,7 @@ c10::OperatorName functional_name(const c10::OperatorName& name) {
 }
 
 void resize_like(Tensor& out, const Tensor& result) {
+  at::assert_no_internal_overlap(out);  // eager looks before it resizes
   TORCH_CHECK(out.scalar_type() == result.scalar_type(), "out= of another dtype");
   if (out.sizes() == result.sizes()) return;
   TORCH_CHECK(result.is_contiguous(), "out= would be resized to strides that are not known");
@@ -100,7 +102,6 @@ void add_out_layouts(LayoutRegistry& registry) {
                            "aten::_fft_c2c.out",
                            "aten::_fft_r2c.out",
                            "aten::_fft_c2r.out",
-                           "aten::linalg_householder_product.out",
                            "aten::cholesky.out"}) {
     registry.add(name, c10::KernelFunction::makeFromBoxedFunction<&layout::out_kernel>());
   }
