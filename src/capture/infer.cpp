@@ -7,6 +7,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/EmptyTensor.h>
+#include <ATen/MemoryOverlap.h>
 #include <c10/core/StorageImpl.h>
 
 namespace torch_lazy {
@@ -188,6 +189,11 @@ DescriptionPtr begin(const Call& call) {
 
 DescriptionPtr infer(const Call& call) {
   DescriptionPtr description = begin(call);
+  for (const Write& write : description->writes) {
+    if (at::has_internal_overlap(*call.tensors[write.operand]) == at::MemOverlap::Yes) {
+      return nullptr;  // some operators refuse to write expanded memory, some do it: let them say
+    }
+  }
   MetaWorld world;
   Stack stack;
   try {

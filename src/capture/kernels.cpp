@@ -116,23 +116,38 @@ at::Tensor& copy_(at::Tensor& self, const at::Tensor& source, bool non_blocking)
   return self;
 }
 
-/// A copy on `lazy` of a tensor from elsewhere. PyTorch's own kernel would drop the strides: it
-/// believes that lazy devices have none.
+/// Memory for a tensor like `self`. PyTorch's own kernels would drop the strides: they believe that
+/// lazy devices have none.
+at::Tensor empty_in_format(const at::Tensor& self, const at::TensorOptions& options,
+                           std::optional<at::MemoryFormat> memory_format) {
+  const at::MemoryFormat format = memory_format.value_or(at::MemoryFormat::Preserve);
+  if (format != at::MemoryFormat::Preserve) {
+    return at::empty(self.sizes(), options, format);
+  }
+  if (self.is_non_overlapping_and_dense()) {
+    return at::empty_strided(self.sizes(), self.strides(), options);
+  }
+  return at::empty_strided(self.sizes(), at::infer_dense_strides(self.sizes(), self.strides()),
+                           options);
+}
+
+at::Tensor empty_like(const at::Tensor& self, std::optional<at::ScalarType> dtype,
+                      std::optional<at::Layout> layout, std::optional<at::Device> device,
+                      std::optional<bool> pin_memory,
+                      std::optional<at::MemoryFormat> memory_format) {
+  return empty_in_format(self,
+                         at::TensorOptions()
+                             .dtype(dtype.value_or(self.scalar_type()))
+                             .layout(layout)
+                             .device(device.value_or(self.device()))
+                             .pinned_memory(pin_memory),
+                         memory_format);
+}
+
 at::Tensor to_lazy(const at::Tensor& self, at::ScalarType dtype, bool non_blocking,
                    std::optional<at::MemoryFormat> memory_format) {
-  const at::MemoryFormat format = memory_format.value_or(at::MemoryFormat::Preserve);
   const at::TensorOptions options = at::TensorOptions().dtype(dtype).device(kLazyDevice);
-  at::Tensor result;
-  if (format != at::MemoryFormat::Preserve) {
-    result = at::empty(self.sizes(), options, format);
-  } else {
-    at::DimVector strides(self.strides().begin(), self.strides().end());
-    if (!self.is_non_overlapping_and_dense()) {
-      strides = at::infer_dense_strides(self.sizes(), self.strides());
-    }
-    result = at::empty_strided(self.sizes(), strides, options);
-  }
-  return result.copy_(self, non_blocking);
+  return empty_in_format(self, options, memory_format).copy_(self, non_blocking);
 }
 
 at::Tensor to_copy(const at::Tensor& self, std::optional<at::ScalarType> dtype,
@@ -254,6 +269,7 @@ at::Tensor efficient_zeros(at::IntArrayRef size, std::optional<at::ScalarType> d
 void register_kernels(torch::Library& m) {
   m.impl("empty.memory_format", empty);
   m.impl("empty_strided", empty_strided);
+  m.impl("empty_like", empty_like);
   m.impl("copy_", copy_);
   m.impl("_to_copy", to_copy);
   m.impl("_local_scalar_dense", local_scalar_dense);

@@ -72,6 +72,8 @@ class ProgramGenerator(Expressions):
         x = self.check_write(target)
         b = self.operand(x)
         self.check_write(target, [b])
+        if self.value(b).requires_grad and self.value(b).dim() == 0:
+            raise Undefined  # x[...] = 0-dimensional: fill_ on the CPU, copy_ on devices; gradients round
         scalar = self.scalar(x)
         dims = x.dim()
         options = [
@@ -236,6 +238,8 @@ class ProgramGenerator(Expressions):
     def read(self):
         a = self.view_chain(2)
         x = self.value(a)
+        if x.requires_grad:  # to the CPU is an operation for autograd: a view may not allow it
+            a += ".detach()"
         b = self.pick()
         options = [
             f"read({a})",
@@ -284,7 +288,7 @@ class ProgramGenerator(Expressions):
                 f"read({w}.grad)",
                 f"with torch.no_grad(): {w}.sub_({w}.grad, alpha=0.5)",
                 f"{w}.grad.zero_()",
-                f"{self.target_name()} = {w}.grad.clone()",
+                f"{self.target_name()} = {w}.grad.clone(memory_format=torch.contiguous_format)",
             ]
         results = self.tensors(lambda y: y.requires_grad and not y.is_leaf and is_float(y))
         if results:
@@ -338,7 +342,10 @@ class ProgramGenerator(Expressions):
                 continue
             try:
                 exec(line, self.env)
-            except Exception:
+            except Exception as error:
+                # Writes through overlapping memory are refused when they run: never, if dead.
+                if "memory location" in str(error):
+                    continue
                 if self.chance(0.9) or "out=" in line or "foreach" in line or "resize_" in line:
                     continue
             self.lines.append(line)
