@@ -105,22 +105,25 @@ test-quick: test-cpp build ## Run the C++ tests and the Python tests that are no
 
 .PHONY: bench
 bench: build build/.stamps/packages-bench ## Run the benchmarks (docs/benchmarks.md)
+	@mkdir -p build/bench
 	@cmake -S bench/cpp -B build/bench/cpp -G Ninja -DCMAKE_PREFIX_PATH=$$($(py) -c \
-	  'import torch_lazy; print(torch_lazy.cmake_prefix_path)') >build/bench-configure.log \
-	  || { cat build/bench-configure.log; exit 1; }
+	  'import torch_lazy; print(torch_lazy.cmake_prefix_path)') >build/bench/configure.log \
+	  || { cat build/bench/configure.log; exit 1; }
 	@cmake --build build/bench/cpp
 	$(py) bench/run.py $(BENCH_ARGS)
 
 .PHONY: lint
-lint: $(VENV)/.stamp-lint ## Check style: ruff, clang-format
+lint: $(VENV)/.stamp-lint ## Check style: ruff, clang-format, generated documentation
 	ruff check .
 	ruff format --check .
+	$(py) tools/settings_doc.py --check
 	$(if $(cxx_files),clang-format --dry-run -Werror $(cxx_files))
 
 .PHONY: format
 format: $(VENV)/.stamp-lint ## Rewrite all files in the project's style
 	ruff check --fix --exit-zero --quiet .
 	ruff format .
+	$(py) tools/settings_doc.py
 	$(if $(cxx_files),clang-format -i $(cxx_files))
 
 # clang cannot read gcc's precompiled headers, hence a configuration of its own.

@@ -31,7 +31,7 @@ def numbers() -> Iterator[Row]:
         _compilations() - before - structures,
         "",
         target=0,
-        note=f"counter UncachedCompile: {_compilations()}",
+        note=f"counter UncachedCompile: {before + structures}, then {_compilations()}",
     )
 
 

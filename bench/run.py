@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import torch
-from own_cost import capture_cost
-from memory import memory
 from changing_numbers import numbers
+from memory import memory
+from own_cost import capture_cost
 from report import Row, Table
 from speed import real, tiny
 

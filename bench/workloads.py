@@ -40,9 +40,10 @@ def gpt2(device: str, layers: int, width: int, heads: int, batch: int, tokens: i
     torch.manual_seed(0)
     config = GPT2Config(
         vocab_size=256, n_positions=tokens, n_embd=width, n_layer=layers, n_head=heads,
-        bos_token_id=0, eos_token_id=0, use_cache=False, loss_type="ForCausalLM",
+        bos_token_id=0, eos_token_id=0, use_cache=False,
     )  # fmt: skip
     model = GPT2LMHeadModel(config).to(device).train()
+    model.loss_type = "ForCausalLM"  # else it warns that it has to guess
     ids = torch.randint(256, (batch, tokens)).to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
     return Training(model, optimizer, lambda: model(input_ids=ids, labels=ids).loss)

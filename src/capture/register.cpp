@@ -66,6 +66,7 @@ const bool registered = [] {
   torch::Library& lazy = library_for("aten", c10::DispatchKey::Lazy);
   register_kernels(lazy);
   register_views(lazy);
+  register_linear(lazy);
   register_composites(lazy);
   register_composites(library_for("aten", c10::DispatchKey::AutogradLazy));
   for (const char* name : {"_nested_tensor_from_tensor_list", "_nested_tensor_from_mask",

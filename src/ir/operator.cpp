@@ -253,9 +253,6 @@ OperatorInfo::OperatorInfo(const c10::OperatorHandle& op) : handle(op) {
 
   dynamic_only_with_masks = base == "aten::index" || base == "aten::_unsafe_index";
 
-  if (op.hasTag(at::Tag::inplace_view)) {
-    metadata_only = true;
-  }
   if (immediate == Immediate::no) {
     if (op.hasTag(at::Tag::dynamic_output_shape) || op.hasTag(at::Tag::data_dependent_output) ||
         contains(kDataDependent, name) || (!tensor_result && !writes && !effect)) {

@@ -50,7 +50,6 @@ struct OperatorInfo {
   Immediate immediate = Immediate::no;
   bool writes = false;         // some argument is written
   bool only_views = false;     // makes views of its arguments, no data
-  bool metadata_only = false;  // in-place view: changes the tensor's sizes and strides only
   bool random_fill = false;    // random numbers written over the whole of self, nothing read
   bool effect = false;         // neither results nor writes: kept for what it does
   bool overwrites = false;     // the written argument's old content is not read

@@ -28,7 +28,6 @@ std::string python_source_line() {
     return "";
   }
   py::gil_scoped_acquire gil;
-  std::string fallback;
   PyFrameObject* frame = PyThreadState_GetFrame(PyThreadState_Get());
   while (frame) {
     PyCodeObject* code = PyFrame_GetCode(frame);
@@ -44,7 +43,7 @@ std::string python_source_line() {
     }
     frame = outer;
   }
-  return fallback;
+  return "";
 }
 
 void* release_gil() {

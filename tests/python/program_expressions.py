@@ -320,7 +320,7 @@ class Expressions:
                 f"{a}.index_select({dim}, {index})",
                 f"{a}.movedim({dim}, 0)[{self.index(size, device=self.some('device', 'None'))}]",
                 f"{a}.masked_select({a} != 0)",
-                f"{a}[{a} != 0]",
+                f"{a}[{a} != 0].clone()",  # its own storage is larger than it
             ]
             if not x.is_complex() and size:
                 options += [

@@ -108,9 +108,13 @@ class Machine:
         snapshots = {name: outcome(Snapshot, tensors[name]) for name in names}
         for name, snapshot in snapshots.items():
             if name.endswith(".grad"):
-                del snapshot.layout[
-                    "version"
-                ]  # how often it was accumulated into is autograd's affair
+                # How it was accumulated is autograd's affair, and it replays views on this device.
+                del snapshot.layout["version"]
+                snapshot.nbytes = None
+                sizes, strides = snapshot.layout["size"], snapshot.layout["stride"]
+                snapshot.layout["stride"] = [
+                    s for n, s in zip(sizes, strides, strict=True) if n != 1
+                ]
         return snapshots, shared
 
 

@@ -1,0 +1,55 @@
+"""The pure C++ example: built out of tree with find_package(TorchLazy), run on both devices."""
+
+import os
+import pathlib
+import subprocess
+
+import pytest
+import torch
+import torch_lazy
+
+EXAMPLE = pathlib.Path(__file__).parents[2] / "examples" / "cpp"
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory):
+    build = tmp_path_factory.mktemp("example")
+    prefixes = [torch_lazy.cmake_prefix_path, torch.utils.cmake_prefix_path]
+    configure = [
+        "cmake",
+        "-S",
+        str(EXAMPLE),
+        "-B",
+        str(build),
+        "-G",
+        "Ninja",
+        "-DCMAKE_BUILD_TYPE=Release",
+        "-DCMAKE_PREFIX_PATH=" + ";".join(prefixes),
+    ]
+    subprocess.run(configure, check=True, capture_output=True, text=True)
+    subprocess.run(["cmake", "--build", str(build)], check=True, capture_output=True, text=True)
+    return build / "train"
+
+
+def losses(program, device):
+    # No Python in the process, and none of its variables.
+    environment = {"PATH": os.environ["PATH"], "OMP_NUM_THREADS": "1"}
+    result = subprocess.run(
+        [str(program), device], check=True, capture_output=True, text=True, env=environment
+    )
+    return result.stdout.split()
+
+
+@pytest.mark.slow
+def test_training_gives_the_cpus_losses(program):
+    on_cpu = losses(program, "cpu")
+    assert len(on_cpu) >= 5
+    assert float(on_cpu[-1]) < float(on_cpu[0])
+    assert losses(program, "lazy") == on_cpu
+
+
+@pytest.mark.slow
+def test_an_unknown_device_is_refused(program):
+    result = subprocess.run([str(program), "nonsense"], capture_output=True, text=True)
+    assert result.returncode != 0
+    assert "nonsense" in result.stderr
