@@ -27,7 +27,7 @@ for row in torch_lazy.config.table():
     print(row.name, row.value, row.meaning)
 ```
 
-Numbers are whole; switches are 1 or 0. A wrong name or value is an error that says what is expected.
+Numbers are whole; switches are 1 or 0. A wrong name or value is an error that says what to write.
 
 | name | default | meaning |
 |---|---|---|

@@ -70,6 +70,23 @@ DescriptionPtr find_description(const Call& call) {
 
 }  // namespace
 
+void bump_versions(const Call& call) {
+  if (!call.op.bumps_versions) {
+    return;
+  }
+  for (size_t i = 0; i < call.arguments.size(); ++i) {
+    if (!call.op.arguments[i].written) {
+      continue;
+    }
+    for (const c10::IValue& element : call.arguments[i].toListRef()) {
+      const at::Tensor& tensor = element.toTensor();
+      if (!tensor.is_inference()) {
+        tensor.unsafeGetTensorImpl()->bump_version();
+      }
+    }
+  }
+}
+
 void capture(const c10::OperatorHandle& op, Stack* stack) {
   const OperatorInfo& info = operator_info(op);
   const size_t count = info.arguments.size();
@@ -174,13 +191,7 @@ void record(Call& call, Description& description, Stack* stack) {
     cut = over_limit(program);
   }
 
-  if (call.op.bumps_versions) {
-    for (const Write& write : description.writes) {
-      if (!call.tensors[write.operand]->is_inference()) {
-        call.tensors[write.operand]->unsafeGetTensorImpl()->bump_version();
-      }
-    }
-  }
+  bump_versions(call);
 
   c10::SmallVector<c10::IValue, 4> results;
   for (const ReturnSource& source : description.returns) {

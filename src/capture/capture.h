@@ -17,6 +17,9 @@ void record(Call& call, Description& description, Stack* stack);
 /// `observe_layouts`, later calls like it are recorded with the layouts seen here.
 void execute_now(Call& call, Stack* stack, bool observe_layouts);
 
+/// Counts the writes of a foreach operator as eager does; for all others autograd's kernels do.
+void bump_versions(const Call& call);
+
 /// Draws random numbers over the whole of the tensor the call writes.
 void draw_now(Call& call, Stack* stack);
 

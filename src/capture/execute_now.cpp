@@ -197,6 +197,7 @@ void execute_now(Call& call, Stack* stack, bool observe_layouts) {
   BelowEverything below;
   call.op.handle.redispatchBoxed(c10::DispatchKeySet(real_key()), &real);
   const bool resized = world.follow_resizes();  // then what we saw describes another call
+  bump_versions(call);
   if (observe_layouts && !resized) {
     learn(call, real);
   }

@@ -8,6 +8,7 @@
 #include <ATen/ATen.h>
 #include <ATen/EmptyTensor.h>
 #include <ATen/MemoryOverlap.h>
+#include <ATen/native/TypeProperties.h>
 #include <c10/core/StorageImpl.h>
 
 namespace torch_lazy {
@@ -16,7 +17,17 @@ namespace {
 /// Meta tensors that stand for lazy ones; tensors that share memory share it here too.
 class MetaWorld {
  public:
+  /// Operands of another type than this are converted first, as the CPU's kernels do.
+  std::optional<at::ScalarType> common_dtype;
+
   at::Tensor stand_in(const at::Tensor& lazy) {
+    if (common_dtype && lazy.scalar_type() != *common_dtype &&
+        !lazy.is_non_overlapping_and_dense()) {
+      operands.push_back(at::empty_strided(
+          lazy.sizes(), at::infer_dense_strides(lazy.sizes(), lazy.strides()),
+          at::TensorOptions().dtype(*common_dtype).device(at::kMeta)));
+      return operands.back();
+    }
     const c10::StorageImpl* original = lazy.storage().unsafeGetStorageImpl();
     c10::Storage storage;
     for (const auto& [from, to] : storages_) {
@@ -185,6 +196,51 @@ DescriptionPtr begin(const Call& call) {
   return description;
 }
 
+/// The type in which a pointwise operator computes, if some operand would be converted to it in a
+/// way that shows in the result's strides: the CPU's kernels convert operands that are not dense
+/// into dense copies, which Meta kernels do not know.
+std::optional<at::ScalarType> converted_to(const Call& call, const Description& description) {
+  if (!real_device().is_cpu() || !call.op.pointwise || description.fresh.size() != 1 ||
+      !description.writes.empty()) {
+    return std::nullopt;
+  }
+  at::ScalarType dtype = description.fresh[0].layout.dtype;
+  if (dtype == at::kBool) {
+    at::native::ResultTypeState state;  // a comparison
+    for (const at::Tensor* tensor : call.tensors) {
+      state = at::native::update_result_type_state(*tensor, state);
+    }
+    dtype = at::native::result_type(state);
+  }
+  for (const at::Tensor* tensor : call.tensors) {
+    if (tensor->scalar_type() != dtype && !tensor->is_non_overlapping_and_dense()) {
+      return dtype;
+    }
+  }
+  return std::nullopt;
+}
+
+bool run_layout_function(const Call& call, MetaWorld& world, Stack& stack) {
+  try {
+    BelowEverything below;
+    stack = meta_arguments(call, world);
+    constexpr c10::DispatchKeySet meta(c10::DispatchKey::Meta);
+    if (const c10::KernelFunction* layout =
+            LayoutRegistry::instance().find(call.op.handle.schema().operator_name())) {
+      layout->callBoxed(call.op.handle, meta, &stack);
+      return true;
+    }
+    if (!call.op.aten &&
+        call.op.handle.hasComputedKernelForDispatchKey(c10::DispatchKey::Meta)) {
+      call.op.handle.redispatchBoxed(meta, &stack);
+      return true;
+    }
+    return false;  // an aten operator without a layout function: what it gives is observed
+  } catch (const std::exception&) {
+    return false;  // the real operator works, or raises eager's own message
+  }
+}
+
 }  // namespace
 
 DescriptionPtr infer(const Call& call) {
@@ -196,24 +252,20 @@ DescriptionPtr infer(const Call& call) {
   }
   MetaWorld world;
   Stack stack;
-  try {
-    BelowEverything below;
-    stack = meta_arguments(call, world);
-    constexpr c10::DispatchKeySet meta(c10::DispatchKey::Meta);
-    if (const c10::KernelFunction* layout =
-            LayoutRegistry::instance().find(call.op.handle.schema().operator_name())) {
-      layout->callBoxed(call.op.handle, meta, &stack);
-    } else if (!call.op.aten &&
-               call.op.handle.hasComputedKernelForDispatchKey(c10::DispatchKey::Meta)) {
-      call.op.handle.redispatchBoxed(meta, &stack);
-    } else {
-      return nullptr;  // an aten operator without a layout function: what it gives is observed
-    }
-  } catch (const std::exception&) {
-    return nullptr;  // the real operator works, or raises eager's own message
+  if (!run_layout_function(call, world, stack)) {
+    return nullptr;
   }
   if (!ResultReader(call, *description).read(stack)) {
     return nullptr;
+  }
+  if (std::optional<at::ScalarType> dtype = converted_to(call, *description)) {
+    MetaWorld converted;
+    converted.common_dtype = dtype;
+    if (run_layout_function(call, converted, stack)) {
+      description->fresh.clear();
+      description->returns.clear();
+      ResultReader(call, *description).read(stack);
+    }
   }
   for (const Write& write : description->writes) {
     const at::Tensor& after = world.operands[write.operand];

@@ -8,7 +8,9 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/library.h>
 
+#include <memory>
 #include <string>
+#include <vector>
 
 namespace torch_lazy {
 namespace {
@@ -59,7 +61,11 @@ void refuse(const c10::OperatorHandle& op, Stack*) {
 }
 
 torch::Library& library_for(const char* space, c10::DispatchKey key) {
-  return *new torch::Library(torch::Library::IMPL, space, key, __FILE__, __LINE__);
+  // Registrations last as long as the process: tensors may die after static objects.
+  static auto* libraries = new std::vector<std::unique_ptr<torch::Library>>();
+  libraries->push_back(std::make_unique<torch::Library>(torch::Library::IMPL, space, key, __FILE__,
+                                                        static_cast<uint32_t>(__LINE__)));
+  return *libraries->back();
 }
 
 const bool registered = [] {

@@ -251,6 +251,7 @@ OperatorInfo::OperatorInfo(const c10::OperatorHandle& op) : handle(op) {
 
   bumps_versions = writes && base.rfind("aten::_foreach_", 0) == 0;
 
+  pointwise = op.hasTag(at::Tag::pointwise);
   dynamic_only_with_masks = base == "aten::index" || base == "aten::_unsafe_index";
 
   if (immediate == Immediate::no) {

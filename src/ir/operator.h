@@ -57,6 +57,7 @@ struct OperatorInfo {
   bool returns_alias_unannotated = false;      // _unsafe_view: a view, though the schema is silent
   bool dynamic_only_with_masks = false;  // index: a boolean index has as many results as it is true
   bool bumps_versions = false;  // eager counts a write to each element of the written lists
+  bool pointwise = false;
   bool aten = false;
   metrics::Counter* captured = nullptr;
 
