@@ -222,7 +222,7 @@ def _swapping_on_the_cpu(byteswap: Callable[..., Any]) -> Callable[..., Any]:
             return byteswap(self, *args)
         on_cpu = self.cpu()
         byteswap(on_cpu, *args)
-        self.copy_(on_cpu)
+        return self.copy_(on_cpu)
 
     return swap
 

@@ -23,9 +23,9 @@ class MetaWorld {
   at::Tensor stand_in(const at::Tensor& lazy) {
     if (common_dtype && lazy.scalar_type() != *common_dtype &&
         !lazy.is_non_overlapping_and_dense()) {
-      operands.push_back(at::empty_strided(
-          lazy.sizes(), at::infer_dense_strides(lazy.sizes(), lazy.strides()),
-          at::TensorOptions().dtype(*common_dtype).device(at::kMeta)));
+      operands.push_back(
+          at::empty_strided(lazy.sizes(), at::infer_dense_strides(lazy.sizes(), lazy.strides()),
+                            at::TensorOptions().dtype(*common_dtype).device(at::kMeta)));
       return operands.back();
     }
     const c10::StorageImpl* original = lazy.storage().unsafeGetStorageImpl();
@@ -230,8 +230,7 @@ bool run_layout_function(const Call& call, MetaWorld& world, Stack& stack) {
       layout->callBoxed(call.op.handle, meta, &stack);
       return true;
     }
-    if (!call.op.aten &&
-        call.op.handle.hasComputedKernelForDispatchKey(c10::DispatchKey::Meta)) {
+    if (!call.op.aten && call.op.handle.hasComputedKernelForDispatchKey(c10::DispatchKey::Meta)) {
       call.op.handle.redispatchBoxed(meta, &stack);
       return true;
     }

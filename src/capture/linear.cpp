@@ -1,6 +1,6 @@
-// `linear` as one differentiable operator. On the CPU autograd sees its parts, a transposed view and
-// a product; here it sees one node for both, which halves what a linear layer costs in autograd. The
-// operators recorded are the same, forward and backward, and so are the bits.
+// `linear` as one differentiable operator. On the CPU autograd sees its parts, a transposed view
+// and a product; here it sees one node for both, which halves what a linear layer costs in
+// autograd. The operators recorded are the same, forward and backward, and so are the bits.
 #include "capture/register.h"
 
 #include <ATen/ATen.h>
@@ -36,8 +36,7 @@ at::Tensor linear(const at::Tensor& input, const at::Tensor& weight,
   // Eager's matmul looks at the gradient that the transposed weight needs. Down here it needs none.
   at::DimVector sizes(input.sizes());
   sizes.back() = weight.size(0);
-  at::Tensor result =
-      at::_unsafe_view(input.reshape({-1, input.size(-1)}).mm(weight.t()), sizes);
+  at::Tensor result = at::_unsafe_view(input.reshape({-1, input.size(-1)}).mm(weight.t()), sizes);
   return biased ? result.add_(*bias) : result;
 }
 

@@ -75,8 +75,8 @@ const bool registered = [] {
   register_linear(lazy);
   register_composites(lazy);
   register_composites(library_for("aten", c10::DispatchKey::AutogradLazy));
-  for (const char* name : {"_nested_tensor_from_tensor_list", "_nested_tensor_from_mask",
-                           "_nested_from_padded"}) {
+  for (const char* name :
+       {"_nested_tensor_from_tensor_list", "_nested_tensor_from_mask", "_nested_from_padded"}) {
     lazy.impl(name, torch::CppFunction::makeFromBoxedFunction<&refuse>());
   }
   register_kept_whole(lazy);  // after the others: it takes only what they left

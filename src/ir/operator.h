@@ -48,11 +48,11 @@ struct OperatorInfo {
   std::vector<ArgumentInfo> arguments;
   std::vector<ReturnInfo> returns;
   Immediate immediate = Immediate::no;
-  bool writes = false;         // some argument is written
-  bool only_views = false;     // makes views of its arguments, no data
-  bool random_fill = false;    // random numbers written over the whole of self, nothing read
-  bool effect = false;         // neither results nor writes: kept for what it does
-  bool overwrites = false;     // the written argument's old content is not read
+  bool writes = false;       // some argument is written
+  bool only_views = false;   // makes views of its arguments, no data
+  bool random_fill = false;  // random numbers written over the whole of self, nothing read
+  bool effect = false;       // neither results nor writes: kept for what it does
+  bool overwrites = false;   // the written argument's old content is not read
   bool writes_unannotated_statistics = false;  // native_batch_norm and its relatives
   bool returns_alias_unannotated = false;      // _unsafe_view: a view, though the schema is silent
   bool dynamic_only_with_masks = false;  // index: a boolean index has as many results as it is true

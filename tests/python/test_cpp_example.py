@@ -6,6 +6,7 @@ import subprocess
 
 import pytest
 import torch
+
 import torch_lazy
 
 EXAMPLE = pathlib.Path(__file__).parents[2] / "examples" / "cpp"

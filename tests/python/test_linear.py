@@ -47,7 +47,12 @@ def test_bits_and_strides_are_eagers(shape, dtype):
             continue  # eager refuses it
         bias = torch.randn(w.shape[:-1]) if biased else None
         for requires_grad in itertools.product((True, False), repeat=3):
-            if requires_grad == (True, False, False) and biased and x.is_contiguous() and 1 in shape:
+            if (
+                requires_grad == (True, False, False)
+                and biased
+                and x.is_contiguous()
+                and 1 in shape
+            ):
                 continue  # backward cannot tell eager's choice (mm or bmm): equal but for rounding
             eager = results("cpu", (x, w, bias), dtype, requires_grad)
             lazy = results("lazy", (x, w, bias), dtype, requires_grad)
