@@ -22,14 +22,9 @@ c10::Storage upload(const at::Tensor& tensor) {
   return copy.storage();
 }
 
-bool covers_buffer(const at::Tensor& tensor) {
-  return tensor.storage_offset() == 0 && tensor.is_non_overlapping_and_dense() &&
-         tensor.nbytes() == tensor.storage().nbytes();
-}
-
 /// The stored value need not be computed, nor kept, when the call overwrites all of it.
 bool overwrites_all(const Call& call) {
-  if (!call.op.overwrites || !covers_buffer(*call.tensors[0])) {
+  if (!call.op.overwrites || !covers_storage(*call.tensors[0])) {
     return false;
   }
   return std::none_of(call.tensors.begin() + 1, call.tensors.end(), [&](const at::Tensor* other) {

@@ -214,9 +214,7 @@ void execute_now(Call& call, Stack* stack, bool observe_layouts) {
 
 void draw_now(Call& call, Stack* stack) {
   const at::Tensor self = call.arguments[0].toTensor();
-  bool covers = is_lazy(self) && self.storage_offset() == 0 &&
-                self.is_non_overlapping_and_dense() && self.nbytes() == self.storage().nbytes();
-  if (!covers) {
+  if (!is_lazy(self) || !covers_storage(self)) {
     return execute_now(call, stack, false);
   }
   call.op.captured->add();

@@ -100,10 +100,8 @@ at::Tensor& copy_(at::Tensor& self, const at::Tensor& source, bool non_blocking)
     TORCH_CHECK_NOT_IMPLEMENTED(source.layout() == at::kStrided && !source.is_quantized(),
                                 "torch-lazy: cannot copy a ", source.toString(),
                                 " into a lazy tensor");
-    const bool covers = self.storage_offset() == 0 && self.is_non_overlapping_and_dense() &&
-                        self.nbytes() == self.storage().nbytes();
     at::Tensor expanded = *at::expand_inplace(self, source, "copy_");
-    if (covers) {
+    if (covers_storage(self)) {
       Buffer& buffer = buffer_of(self);
       set_buffer_data(buffer, upload(expanded, Layout::of(self), buffer.nbytes));
       return self;

@@ -111,16 +111,12 @@ c10::Storage make_storage(int64_t nbytes) {
 }
 
 at::Tensor make_tensor(c10::Storage storage, const Layout& layout) {
-  auto impl = c10::make_intrusive<c10::TensorImpl>(std::move(storage), lazy_keys(),
-                                                   c10::scalarTypeToTypeMeta(layout.dtype));
-  impl->set_sizes_and_strides(layout.sizes, layout.strides, layout.offset);
-  if (layout.conj) {
-    impl->_set_conj(true);
-  }
-  if (layout.neg) {
-    impl->_set_neg(true);
-  }
-  return at::Tensor(std::move(impl));
+  return make_strided(std::move(storage), lazy_keys(), layout);
+}
+
+bool covers_storage(const at::Tensor& tensor) {
+  return tensor.storage_offset() == 0 && tensor.is_non_overlapping_and_dense() &&
+         tensor.nbytes() == tensor.storage().nbytes();
 }
 
 at::Tensor make_undefined(const Layout& layout, int64_t nbytes) {

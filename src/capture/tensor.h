@@ -26,6 +26,9 @@ c10::Storage make_storage(int64_t nbytes);
 /// A lazy tensor that lies in `storage` as `layout` says.
 at::Tensor make_tensor(c10::Storage storage, const Layout& layout);
 
+/// Whether writing all of the tensor writes every byte of its storage.
+bool covers_storage(const at::Tensor& tensor);
+
 /// A lazy tensor over a new buffer.
 at::Tensor make_undefined(const Layout& layout, int64_t nbytes);
 

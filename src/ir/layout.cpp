@@ -37,6 +37,19 @@ std::string Layout::shape_text() const {
   return out.str();
 }
 
+at::Tensor make_strided(c10::Storage storage, c10::DispatchKeySet keys, const Layout& layout) {
+  auto impl = c10::make_intrusive<c10::TensorImpl>(std::move(storage), keys,
+                                                   c10::scalarTypeToTypeMeta(layout.dtype));
+  impl->set_sizes_and_strides(layout.sizes, layout.strides, layout.offset);
+  if (layout.conj) {
+    impl->_set_conj(true);
+  }
+  if (layout.neg) {
+    impl->_set_neg(true);
+  }
+  return at::Tensor(std::move(impl));
+}
+
 int64_t bytes_spanned(at::IntArrayRef sizes, at::IntArrayRef strides, int64_t offset,
                       at::ScalarType dtype) {
   int64_t last = offset;

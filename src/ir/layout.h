@@ -28,6 +28,9 @@ struct Layout {
   std::string shape_text() const;
 };
 
+/// A tensor with these keys that lies in `storage` as `layout` says.
+at::Tensor make_strided(c10::Storage storage, c10::DispatchKeySet keys, const Layout& layout);
+
 /// Bytes a storage must have to hold a tensor that lies like this.
 int64_t bytes_spanned(at::IntArrayRef sizes, at::IntArrayRef strides, int64_t offset,
                       at::ScalarType dtype);

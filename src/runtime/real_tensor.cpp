@@ -6,16 +6,7 @@
 namespace torch_lazy {
 
 at::Tensor real_tensor(c10::Storage storage, const Layout& layout) {
-  auto impl = c10::make_intrusive<c10::TensorImpl>(
-      std::move(storage), c10::DispatchKeySet(real_key()), c10::scalarTypeToTypeMeta(layout.dtype));
-  impl->set_sizes_and_strides(layout.sizes, layout.strides, layout.offset);
-  if (layout.conj) {
-    impl->_set_conj(true);
-  }
-  if (layout.neg) {
-    impl->_set_neg(true);
-  }
-  return at::Tensor(std::move(impl));
+  return make_strided(std::move(storage), c10::DispatchKeySet(real_key()), layout);
 }
 
 BelowEverything::BelowEverything()

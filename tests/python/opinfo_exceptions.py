@@ -59,7 +59,7 @@ EXCEPTIONS = [
         how="refused",
         operators=("to_sparse",),
         reason="its result is sparse: the device holds strided tensors only",
-        message="gives a sparse tensor",
+        message="gives a Sparse tensor",
     ),
     Exceptional(
         how="on cpu",

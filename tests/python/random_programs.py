@@ -232,10 +232,11 @@ def variables_of(lines):
 def test_seed(seed, check=run_program):
     """None, or the report of a minimal failing program."""
     lines = generate(seed)
-    if not check(lines, seed):
+    found = check(lines, seed)
+    if not found:
         return None
     lines = minimise(lines, seed, check)
-    return runnable(lines, check(lines, seed), seed)
+    return runnable(lines, check(lines, seed) or f"not again: {found}", seed)
 
 
 test_seed.__test__ = False  # not for pytest: test_random_programs.py is

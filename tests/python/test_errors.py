@@ -131,7 +131,7 @@ MISTAKES = [
         "sparse result",
         lambda: lazy(2, 2).to_sparse(),
         NotImplementedError,
-        r"gives a sparse tensor.*strided",
+        r"gives a Sparse tensor.*strided",
     ),
     ("compressed result", lambda: lazy(2, 2).to_sparse_csr(), NotImplementedError, r"(?i)sparse"),
     (
