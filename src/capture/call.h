@@ -5,6 +5,8 @@
 
 #include <ATen/core/stack.h>
 
+#include <list>
+
 namespace torch_lazy {
 
 using torch::jit::Stack;
@@ -18,6 +20,8 @@ struct Call {
   /// (indices), which become constants.
   c10::SmallVector<const at::Tensor*, 8> tensors;
   c10::SmallVector<c10::IValue, 4> numbers;
+  /// Copies of CPU operands that do not lie plainly in their storage; `tensors` points into it.
+  std::list<at::Tensor> copies;
 
   Call(const OperatorInfo& info, c10::ArrayRef<c10::IValue> args) : op(info), arguments(args) {}
 };

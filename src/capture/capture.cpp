@@ -10,6 +10,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <memory>
 
 namespace torch_lazy {
 namespace {
@@ -55,6 +56,80 @@ bool has_mask(const Call& call) {
     }
   }
   return false;
+}
+
+/// Raises the error of an operand that could not be computed; what is overwritten may have failed.
+void check_operands(c10::ArrayRef<Buffer*> buffers, bool first_is_overwritten) {
+  for (size_t i = first_is_overwritten ? 1 : 0; i < buffers.size(); ++i) {
+    const Value* value = buffers[i] ? buffers[i]->current : nullptr;
+    if (value && value->failure) {
+      raise(*value->failure);
+    }
+  }
+}
+
+/// Records the call as a node whose results belong to the buffers of `fresh` and of what the call
+/// writes. Returns whether what is pending should run now.
+bool append_node(Call& call, Description& description, c10::ArrayRef<at::Tensor> fresh) {
+  c10::SmallVector<Buffer*, 8> buffers;
+  c10::SmallVector<c10::Storage, 1> uploads;  // in the order of the operands that are not lazy
+  for (const at::Tensor* tensor : call.tensors) {
+    buffers.push_back(is_lazy(*tensor) ? &buffer_of(*tensor) : nullptr);
+    if (!buffers.back()) {
+      uploads.push_back(upload(*tensor));
+    }
+  }
+  auto owned = std::make_unique<Node>();
+  Node* node = owned.get();
+  node->description = DescriptionPtr::reclaim_copy(&description);
+  node->numbers.assign(std::make_move_iterator(call.numbers.begin()),
+                       std::make_move_iterator(call.numbers.end()));
+  if (settings().source_lines.load(std::memory_order_relaxed)) {
+    node->source = hooks::source_line();
+  }
+  const bool overwritten = overwrites_all(call);
+
+  GraphLock lock;
+  Program& program = Program::instance();
+  check_operands(buffers, overwritten);
+  size_t uploaded = 0;
+  for (size_t i = 0; i < buffers.size(); ++i) {
+    Value* value = nullptr;
+    if (!buffers[i]) {
+      value = program.make_data(std::move(uploads[uploaded++]));
+    } else {
+      value = program.value_of(*buffers[i]);
+      if (i == 0 && overwritten && (value->pending() || value->failure)) {
+        value = program.make_value(buffers[0]->nbytes);
+      }
+    }
+    program.retain(value);
+    node->operands.push_back(value);
+  }
+  auto give = [&](Buffer& buffer) {
+    Value* value = program.make_value(buffer.nbytes);
+    value->producer = node;
+    value->output = static_cast<int>(node->outputs.size());
+    node->outputs.push_back(value);
+    ++node->refs;
+    program.assign(buffer, value, lock);
+  };
+  for (const at::Tensor& tensor : fresh) {
+    give(buffer_of(tensor));
+  }
+  for (const Write& write : description.writes) {
+    Buffer& buffer = *buffers[write.operand];
+    if (buffer.current && buffer.current->producer == node) {
+      node->outputs.push_back(nullptr);  // two written tensors over one buffer: one new value
+    } else {
+      give(buffer);
+    }
+  }
+  if (call.op.effect) {
+    ++node->refs;  // nothing holds an effect but the program itself
+  }
+  program.append(owned.release());
+  return over_limit(program);
 }
 
 DescriptionPtr find_description(const Call& call) {
@@ -104,9 +179,6 @@ void capture(const c10::OperatorHandle& op, Stack* stack) {
     GraphLock lock;
     description = DescriptionPtr::reclaim_copy(
         DescriptionTable::instance().add(std::move(description), evicted));
-    for (DescriptionPtr& old : evicted) {
-      lock.trash(std::move(old));
-    }
   }
   if (!description->resizes.empty()) {
     resize(call, *description);
@@ -122,70 +194,7 @@ void record(Call& call, Description& description, Stack* stack) {
   for (const FreshOutput& output : description.fresh) {
     fresh.push_back(make_undefined(output.layout, output.nbytes));
   }
-  bool cut = false;
-  if (description.makes_node()) {
-    c10::SmallVector<std::pair<size_t, c10::Storage>, 1> uploads;
-    for (size_t i = 0; i < call.tensors.size(); ++i) {
-      if (!is_lazy(*call.tensors[i])) {
-        uploads.emplace_back(i, upload(*call.tensors[i]));
-      }
-    }
-    auto* node = new Node();
-    node->description = DescriptionPtr::reclaim_copy(&description);
-    node->numbers.assign(std::make_move_iterator(call.numbers.begin()),
-                         std::make_move_iterator(call.numbers.end()));
-    if (settings().source_lines.load(std::memory_order_relaxed)) {
-      node->source = hooks::source_line();
-    }
-    const bool fresh_base = overwrites_all(call);
-    c10::SmallVector<Buffer*, 4> buffers;
-    for (const at::Tensor* tensor : call.tensors) {
-      buffers.push_back(is_lazy(*tensor) ? &buffer_of(*tensor) : nullptr);
-    }
-
-    GraphLock lock;
-    Program& program = Program::instance();
-    for (size_t i = 0; i < buffers.size(); ++i) {
-      Value* value = nullptr;
-      if (!buffers[i]) {
-        auto it = std::find_if(uploads.begin(), uploads.end(),
-                               [&](const auto& upload) { return upload.first == i; });
-        value = program.make_data(std::move(it->second));
-      } else if (i == 0 && fresh_base && program.value_of(*buffers[0])->pending()) {
-        value = program.make_value(buffers[0]->nbytes);
-      } else {
-        value = program.value_of(*buffers[i]);
-      }
-      program.retain(value);
-      node->operands.push_back(value);
-    }
-    auto give = [&](Buffer& buffer) {
-      Value* value = program.make_value(buffer.nbytes);
-      value->producer = node;
-      value->output = static_cast<int>(node->outputs.size());
-      node->outputs.push_back(value);
-      ++node->refs;
-      program.assign(buffer, value, lock);
-    };
-    for (const at::Tensor& tensor : fresh) {
-      give(buffer_of(tensor));
-    }
-    for (const Write& write : description.writes) {
-      Buffer& buffer = *buffers[write.operand];
-      const Value* current = buffer.current;
-      if (current && current->producer == node) {
-        node->outputs.push_back(nullptr);  // two written tensors over one buffer: one new value
-      } else {
-        give(buffer);
-      }
-    }
-    if (call.op.effect) {
-      ++node->refs;  // nothing holds an effect but the program itself
-    }
-    program.append(node);
-    cut = over_limit(program);
-  }
-
+  const bool cut = description.makes_node() && append_node(call, description, fresh);
   bump_versions(call);
 
   c10::SmallVector<c10::IValue, 4> results;

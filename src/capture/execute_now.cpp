@@ -179,12 +179,9 @@ void learn(const Call& call, const Stack& results) {
   if (!description) {
     return;
   }
-  std::vector<DescriptionPtr> evicted;
+  std::vector<DescriptionPtr> evicted;  // freed after the lock
   GraphLock lock;
   DescriptionTable::instance().add(std::move(description), evicted);
-  for (DescriptionPtr& old : evicted) {
-    lock.trash(std::move(old));
-  }
 }
 
 }  // namespace

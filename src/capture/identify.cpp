@@ -93,7 +93,7 @@ class Identifier {
         break;
       case ArgumentKind::number_list:
         if (value.isList() && info.policy != NumberPolicy::attribute) {
-          return number_list(value);
+          return number_list(value, info.policy);
         }
         break;
       case ArgumentKind::other:
@@ -133,7 +133,12 @@ class Identifier {
     }
     if (accepts_cpu && t.is_cpu()) {
       put_layout(t, kConstantTensor);
-      call_.tensors.push_back(&t);
+      if (t.storage_offset() == 0 && t.is_contiguous()) {
+        call_.tensors.push_back(&t);
+      } else {
+        call_.copies.push_back(t.detach().clone(at::MemoryFormat::Contiguous));
+        call_.tensors.push_back(&call_.copies.back());
+      }
       return true;
     }
     TORCH_CHECK(false,
@@ -181,7 +186,7 @@ class Identifier {
     call_.numbers.push_back(value);
   }
 
-  bool number_list(const c10::IValue& value) {
+  bool number_list(const c10::IValue& value, NumberPolicy policy) {
     c10::ArrayRef<c10::IValue> owned;
     std::vector<c10::IValue> doubles;
     if (value.isDoubleList()) {
@@ -198,7 +203,8 @@ class Identifier {
       if (!element.isScalar()) {
         return false;
       }
-      put(number_kind(element));
+      put(number_kind(element) |
+          (policy == NumberPolicy::by_class ? number_class(element) << 16 : 0));
     }
     call_.numbers.push_back(value);
     return true;

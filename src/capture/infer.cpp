@@ -9,6 +9,7 @@
 #include <ATen/EmptyTensor.h>
 #include <ATen/MemoryOverlap.h>
 #include <ATen/native/TypeProperties.h>
+#include <c10/core/DefaultDtype.h>
 #include <c10/core/StorageImpl.h>
 
 namespace torch_lazy {
@@ -193,6 +194,7 @@ DescriptionPtr begin(const Call& call) {
   }
   description->numbers = static_cast<int>(call.numbers.size());
   description->writes = written_operands(call);
+  description->default_dtype = c10::get_default_dtype_as_scalartype();
   return description;
 }
 
@@ -220,6 +222,23 @@ std::optional<at::ScalarType> converted_to(const Call& call, const Description& 
   return std::nullopt;
 }
 
+/// Whether the call writes memory through several elements at once, or beside another operand.
+bool writes_overlap(const Call& call, const Description& description) {
+  for (const Write& write : description.writes) {
+    const at::Tensor& written = *call.tensors[write.operand];
+    if (at::has_internal_overlap(written) == at::MemOverlap::Yes) {
+      return true;
+    }
+    for (const at::Tensor* other : call.tensors) {
+      if (is_lazy(*other) &&
+          at::get_overlap_status(written, *other) == at::MemOverlapStatus::Partial) {
+        return true;
+      }
+    }
+  }
+  return false;
+}
+
 bool run_layout_function(const Call& call, MetaWorld& world, Stack& stack) {
   try {
     BelowEverything below;
@@ -244,10 +263,8 @@ bool run_layout_function(const Call& call, MetaWorld& world, Stack& stack) {
 
 DescriptionPtr infer(const Call& call) {
   DescriptionPtr description = begin(call);
-  for (const Write& write : description->writes) {
-    if (at::has_internal_overlap(*call.tensors[write.operand]) == at::MemOverlap::Yes) {
-      return nullptr;  // some operators refuse to write expanded memory, some do it: let them say
-    }
+  if (writes_overlap(call, *description)) {
+    return nullptr;  // some operators refuse that, some do it: let the real one say
   }
   MetaWorld world;
   Stack stack;

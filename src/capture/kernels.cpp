@@ -254,6 +254,11 @@ bool has_compatible_shallow_copy_type(const at::Tensor& self, const at::Tensor& 
   return plain(self) && plain(from);
 }
 
+/// Copy on write for eager; here a value is never shared, so it is a copy.
+at::Tensor lazy_clone(const at::Tensor& self) {
+  return self.clone();
+}
+
 /// A tensor that is zero without having memory; here it simply has some.
 at::Tensor efficient_zeros(at::IntArrayRef size, std::optional<at::ScalarType> dtype,
                            std::optional<at::Layout> layout, std::optional<at::Device> device,
@@ -279,6 +284,7 @@ void register_kernels(torch::Library& m) {
   m.impl("is_set_to", is_set_to);
   m.impl("_has_compatible_shallow_copy_type", has_compatible_shallow_copy_type);
   m.impl("_efficientzerotensor", efficient_zeros);
+  m.impl("_lazy_clone", lazy_clone);
 }
 
 }  // namespace torch_lazy

@@ -5,6 +5,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/NativeFunctions.h>
+#include <c10/util/accumulate.h>
 
 namespace torch_lazy {
 namespace {
@@ -25,6 +26,13 @@ bool is_batched(const at::Tensor& input, const at::Tensor& weight) {
          !is_matrix_of_rows(input);
 }
 
+/// All dimensions but the last as one.
+at::Tensor rows_of(const at::Tensor& t) {
+  return t.dim() == 2
+             ? t
+             : t.reshape({c10::multiply_integers(t.sizes().slice(0, t.dim() - 1)), t.size(-1)});
+}
+
 at::Tensor linear(const at::Tensor& input, const at::Tensor& weight,
                   const std::optional<at::Tensor>& bias) {
   const bool biased = bias && bias->defined();
@@ -36,7 +44,7 @@ at::Tensor linear(const at::Tensor& input, const at::Tensor& weight,
   // Eager's matmul looks at the gradient that the transposed weight needs. Down here it needs none.
   at::DimVector sizes(input.sizes());
   sizes.back() = weight.size(0);
-  at::Tensor result = at::_unsafe_view(input.reshape({-1, input.size(-1)}).mm(weight.t()), sizes);
+  at::Tensor result = at::_unsafe_view(rows_of(input).mm(weight.t()), sizes);
   return biased ? result.add_(*bias) : result;
 }
 
@@ -66,8 +74,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> linear_backward(const at::Tensor&
                                                                const at::Tensor& grad,
                                                                const at::Tensor& weight,
                                                                std::array<bool, 3> wanted) {
-  auto rows = [](const at::Tensor& t) { return t.dim() == 2 ? t : t.reshape({-1, t.size(-1)}); };
-  at::Tensor flat_input = rows(input);
+  at::Tensor flat_input = rows_of(input);
   std::tuple<at::Tensor, at::Tensor, at::Tensor> result;
   if (weight.dim() == 1) {
     at::Tensor flat = grad.reshape({-1});
@@ -82,7 +89,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> linear_backward(const at::Tensor&
     }
     return result;
   }
-  at::Tensor flat = rows(grad);
+  at::Tensor flat = rows_of(grad);
   const bool fused_bias = wanted[2] && input.is_contiguous();  // then eager's forward was addmm
   if (wanted[0] && !fused_bias && is_batched(input, weight)) {
     std::get<0>(result) = batched_input_gradient(grad, input, weight);

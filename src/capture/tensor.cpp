@@ -165,7 +165,10 @@ void grow_storage(const c10::Storage& storage, int64_t nbytes) {
       BelowEverything below;
       real_tensor(grown, bytes).copy_(real_tensor(old, bytes));
     }
-    buffer->nbytes = nbytes;
+    {
+      GraphLock lock;
+      buffer->nbytes = nbytes;
+    }
     set_buffer_data(*buffer, std::move(grown));
   }
   storage.unsafeGetStorageImpl()->set_nbytes(nbytes);

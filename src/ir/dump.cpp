@@ -1,6 +1,8 @@
 // Text and dot of the graph behind values.
 #include "ir/dump.h"
 
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
 #include <algorithm>
 #include <sstream>
 #include <unordered_map>
@@ -8,6 +10,13 @@
 
 namespace torch_lazy {
 namespace {
+
+/// Reading a zero-dim CPU tensor dispatches, and a Python mode must not run under the graph lock.
+struct BelowModes {
+  c10::impl::ForceDispatchKeyGuard keys{
+      c10::DispatchKeySet(c10::DispatchKey::BackendSelect),
+      c10::default_excluded_set | c10::autograd_dispatch_keyset_with_ADInplaceOrView};
+};
 
 /// A node, or data that nodes read, as one line of a dump.
 struct Entry {
@@ -179,11 +188,13 @@ class Dump {
 }  // namespace
 
 std::string dump_text(c10::ArrayRef<Buffer*> roots) {
+  BelowModes below;
   GraphLock lock;
   return Dump(roots).text();
 }
 
 std::string dump_dot(c10::ArrayRef<Buffer*> roots) {
+  BelowModes below;
   GraphLock lock;
   return Dump(roots).dot();
 }

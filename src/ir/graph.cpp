@@ -35,6 +35,8 @@ Collection collect(std::vector<Node*> nodes) {
     signature.push_back(node->description->id);
     for (Value* operand : node->operands) {
       if (operand->epoch != epoch) {
+        TORCH_INTERNAL_ASSERT(operand->data || operand->undefined(),
+                              "a graph reads a value that is neither there nor part of it");
         result.parameters.push_back(number(operand));
         signature.push_back((operand->data ? kDataParameter : kFreshParameter) ^
                             static_cast<uint64_t>(operand->nbytes));

@@ -34,10 +34,6 @@ void GraphLock::trash(Node* node) {
   node->next_garbage = std::exchange(nodes_, node);
 }
 
-void GraphLock::trash(DescriptionPtr description) {
-  descriptions_.push_back(std::move(description));
-}
-
 Program& Program::instance() {
   static auto* program = new Program();
   return *program;

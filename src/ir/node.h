@@ -13,6 +13,7 @@
 #include <c10/util/SmallVector.h>
 
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -26,6 +27,7 @@ struct Value;
 /// Why a value could not be computed; raised whenever it is read.
 struct Failure {
   std::string message;
+  std::exception_ptr original;  // its type is eager's; null: none of eager's
 };
 
 struct Value {
@@ -79,13 +81,11 @@ class TORCH_LAZY_API GraphLock {
 
   void trash(Value* value);
   void trash(Node* node);
-  void trash(DescriptionPtr description);
 
  private:
   std::unique_lock<std::mutex> lock_;
   Value* values_ = nullptr;
   Node* nodes_ = nullptr;
-  std::vector<DescriptionPtr> descriptions_;
 };
 
 /// The pending nodes in program order. Every function needs the graph lock.

@@ -196,9 +196,15 @@ std::string captured_counter(const c10::OperatorName& name) {
 
 }  // namespace
 
-OperatorInfo::OperatorInfo(const c10::OperatorHandle& op) : handle(op) {
+void OperatorInfo::check_still_there() const {
+  auto found = c10::Dispatcher::singleton().findSchema(operator_name);
+  TORCH_CHECK(found && *found == handle, "torch-lazy: the operator ", name,
+              " was recorded, but its library has been removed before it could run");
+}
+
+OperatorInfo::OperatorInfo(const c10::OperatorHandle& op)
+    : handle(op), operator_name(op.operator_name()) {
   const c10::FunctionSchema& schema = op.schema();
-  const c10::OperatorName& operator_name = schema.operator_name();
   const std::string& base = operator_name.name;
   name = c10::toString(operator_name);
   for (char c : c10::toString(schema)) {

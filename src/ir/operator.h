@@ -43,8 +43,9 @@ enum class Immediate : uint8_t {
 
 struct OperatorInfo {
   c10::OperatorHandle handle;
-  std::string name;       // with the overload: "aten::add.Tensor"
-  uint64_t identity = 0;  // from the schema's text: the same in every process
+  c10::OperatorName operator_name;  // a copy: it outlives a custom operator that is deregistered
+  std::string name;                 // with the overload: "aten::add.Tensor"
+  uint64_t identity = 0;            // from the schema's text: the same in every process
   std::vector<ArgumentInfo> arguments;
   std::vector<ReturnInfo> returns;
   Immediate immediate = Immediate::no;
@@ -62,6 +63,16 @@ struct OperatorInfo {
   metrics::Counter* captured = nullptr;
 
   explicit OperatorInfo(const c10::OperatorHandle& op);
+
+  /// Raises a clear error if a custom operator has been deregistered since it was recorded.
+  void check_registered() const {
+    if (!aten) {
+      check_still_there();
+    }
+  }
+
+ private:
+  void check_still_there() const;
 };
 
 /// The facts about `op`; safe from any thread.

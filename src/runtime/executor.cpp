@@ -69,17 +69,26 @@ class Selection {
 
   /// A write reuses the memory of the value it replaces, so who reads that value must run first.
   void add_readers_of_overwritten() {
-    for (size_t i = 0; i < nodes_.size(); ++i) {  // grows while we go
-      Node* node = nodes_[i];
-      for (const Write& write : node->description->writes) {
-        Value* base = node->operands[write.operand];
-        if (base->refs == 1) {
-          continue;  // nobody but this node holds it
+    size_t examined = 0;
+    while (true) {
+      bool found = false;
+      for (; examined < nodes_.size(); ++examined) {
+        for (const Write& write : nodes_[examined]->description->writes) {
+          Value* base = nodes_[examined]->operands[write.operand];
+          if (base->refs > 1 && base->epoch != epoch_) {
+            base->epoch = epoch_;
+            found = true;
+          }
         }
-        uint32_t own =
-            static_cast<uint32_t>(std::count(node->operands.begin(), node->operands.end(), base));
-        if (base->refs > own) {
-          add_readers(base);
+      }
+      if (!found) {
+        return;
+      }
+      for (Node* node = Program::instance().first(); node; node = node->next) {
+        bool reads = std::any_of(node->operands.begin(), node->operands.end(),
+                                 [this](Value* operand) { return operand->epoch == epoch_; });
+        if (reads && node->epoch != epoch_) {
+          add(node);
         }
       }
     }
@@ -158,7 +167,7 @@ void fail(Node* failed, const std::shared_ptr<Failure>& failure, GraphLock& lock
       if (output && output->owner) {
         Value* base = node->operands[node->description->writes[i - fresh].operand];
         Buffer& buffer = *output->owner;
-        if (base->nbytes == buffer.nbytes) {
+        if (base->nbytes == buffer.nbytes && !base->undefined()) {
           program.assign(buffer, base, lock);
         }
       }
@@ -170,16 +179,10 @@ void fail(Node* failed, const std::shared_ptr<Failure>& failure, GraphLock& lock
   }
 }
 
-/// Lets go of nodes that were to run and did not; those that nothing holds any more die.
-/// `kept` stays in any case: the caller deals with it.
-void stop_running(const std::vector<Node*>& nodes, Node* kept, GraphLock& lock) {
-  for (Node* node : nodes) {
-    node->running = false;
-    if (node != kept && node->refs == 1 && !node->description->op->effect) {
-      Program::instance().retire(node, lock);
-    } else {
-      --node->refs;
-    }
+/// Lets go of the values that a run held, so that none could die under it.
+void let_go(const Collection& collection, GraphLock& lock) {
+  for (Value* value : collection.values) {
+    Program::instance().release(value, lock);
   }
 }
 
@@ -246,7 +249,10 @@ void execute(Collection collection) {
     plan = plan_for(collection);
   } catch (...) {
     GraphLock lock;
-    stop_running(collection.nodes, nullptr, lock);
+    for (Node* node : collection.nodes) {
+      node->running = false;
+    }
+    let_go(collection, lock);
     throw;
   }
   {
@@ -282,35 +288,45 @@ void execute(Collection collection) {
       program.retire(collection.nodes[i], lock);
     }
     if (error) {
-      auto failure = std::make_shared<Failure>();
-      failure->message = message;
-      std::vector<Node*> rest(collection.nodes.begin() + run.completed, collection.nodes.end());
-      Node* failed = rest.front();
-      stop_running(rest, failed, lock);
-      fail(failed, failure, lock);
+      for (size_t i = run.completed; i < collection.nodes.size(); ++i) {
+        collection.nodes[i]->running = false;
+      }
+      auto failure = std::make_shared<Failure>(Failure{message, error});
+      fail(collection.nodes[run.completed], failure, lock);
     }
+    let_go(collection, lock);
   }
   if (error) {
     raise_like(error, message);
   }
 }
 
-/// Collects under the graph lock and marks the nodes as running.
+/// Collects under the graph lock, marks the nodes as running and holds their values.
 Collection start(std::vector<Node*> nodes) {
-  for (Node* node : nodes) {
+  Collection collection = collect(std::move(nodes));
+  for (Node* node : collection.nodes) {
     node->running = true;
-    ++node->refs;
   }
-  return collect(std::move(nodes));
+  for (Value* value : collection.values) {
+    Program::instance().retain(value);
+  }
+  return collection;
 }
 
 void check_failure(const Value* value) {
   if (value && value->failure) {
-    TORCH_CHECK(false, value->failure->message);
+    raise(*value->failure);
   }
 }
 
 }  // namespace
+
+void raise(const Failure& failure) {
+  if (failure.original) {
+    raise_like(failure.original, failure.message);
+  }
+  TORCH_CHECK(false, failure.message);
+}
 
 ExecutionLock::ExecutionLock() : lock_(execution_mutex(), std::defer_lock) {
   if (!lock_.try_lock()) {
@@ -326,8 +342,17 @@ void run_all() {
     GraphLock lock;
     std::vector<Node*> nodes;
     nodes.reserve(Program::instance().pending());
+    const uint64_t blocked = Program::instance().next_epoch();
     for (Node* node = Program::instance().first(); node; node = node->next) {
-      if (!node->running) {
+      // Inside a run (an operator of the user's that marks a step): what needs its results waits.
+      bool waits =
+          node->running ||
+          std::any_of(node->operands.begin(), node->operands.end(), [blocked](Value* operand) {
+            return operand->pending() && operand->producer->epoch == blocked;
+          });
+      if (waits) {
+        node->epoch = blocked;
+      } else {
         nodes.push_back(node);
       }
     }

@@ -24,6 +24,9 @@ class ExecutionLock {
   std::unique_lock<std::recursive_mutex> lock_;
 };
 
+/// Raises the error that kept a value from being computed, with eager's type.
+[[noreturn]] void raise(const Failure& failure);
+
 /// Runs everything that is pending.
 void run_all();
 
@@ -41,7 +44,7 @@ void end_step();
 /// Everything that was run is finished.
 void wait_for_device();
 
-/// Called after recording: runs what is pending if it has grown past a limit.
+/// Whether what is pending has grown past a limit and should run.
 bool over_limit(const Program& program);
 
 /// Fresh memory on the real device.

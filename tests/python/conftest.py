@@ -1,9 +1,15 @@
 """One thread per test process (pytest -n 2 uses the cores), fixed seeds, and summaries."""
 
 import collections
+import contextlib
+import gc
 
 import pytest
 import torch
+from comparing import DEVICE
+
+if DEVICE.type == "lazy":
+    import torch_lazy
 
 torch.set_num_threads(1)
 
@@ -11,6 +17,16 @@ torch.set_num_threads(1)
 @pytest.fixture(autouse=True)
 def fixed_seed():
     torch.manual_seed(0)
+
+
+@pytest.fixture
+def nothing_pending():
+    """For tests that count, or that run all that is recorded: what earlier tests left is run."""
+    gc.collect()
+    if DEVICE.type == "lazy":
+        with contextlib.suppress(Exception):  # theirs
+            torch_lazy.sync()
+        torch_lazy.metrics.reset()
 
 
 def pytest_terminal_summary(terminalreporter):

@@ -1,7 +1,5 @@
 """What is recorded and what runs at once, when it runs, how often it is compiled, what it holds."""
 
-import gc
-
 import pytest
 import torch
 from comparing import DEVICE
@@ -13,12 +11,7 @@ if DEVICE.type != "lazy":
 import torch_lazy
 from torch_lazy import config, debug, metrics
 
-
-@pytest.fixture(autouse=True)
-def nothing_pending():
-    gc.collect()
-    torch_lazy.sync()
-    metrics.reset()
+pytestmark = pytest.mark.usefixtures("nothing_pending")
 
 
 def counters():

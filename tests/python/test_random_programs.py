@@ -8,6 +8,7 @@ PROGRAMS = 600
 PART = 20
 
 
+@pytest.mark.usefixtures("nothing_pending")
 @pytest.mark.parametrize("first", range(0, PROGRAMS, PART))
 def test_programs(first):
     for seed in range(first, first + PART):

@@ -12,6 +12,8 @@ from torch import nn
 if DEVICE.type == "lazy":
     import torch_lazy
 
+pytestmark = pytest.mark.usefixtures("nothing_pending")
+
 THREADS = 8
 
 

@@ -6,6 +6,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/core/DefaultDtype.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
 #include <algorithm>
@@ -27,6 +28,20 @@ struct Instruction {
   c10::SmallVector<uint32_t, 1> copy_before;  // slots whose memory must survive the write
   c10::SmallVector<uint32_t, 4> done;         // slots that nobody needs after this
   c10::SmallVector<int32_t, 3> result_views;  // the view that each fresh result is, or -1
+};
+
+/// The default dtype that was in force when a call was recorded decides what it computes.
+class DefaultDtypeGuard {
+ public:
+  explicit DefaultDtypeGuard(at::ScalarType dtype) : before_(c10::get_default_dtype()) {
+    c10::set_default_dtype(c10::scalarTypeToTypeMeta(dtype));
+  }
+  ~DefaultDtypeGuard() { c10::set_default_dtype(before_); }
+  DefaultDtypeGuard(const DefaultDtypeGuard&) = delete;
+  DefaultDtypeGuard& operator=(const DefaultDtypeGuard&) = delete;
+
+ private:
+  caffe2::TypeMeta before_;
 };
 
 class AtenPlan : public Executable {
@@ -232,6 +247,11 @@ void AtenPlan::execute(const Instruction& instruction, Run& run, std::vector<at:
         break;
       }
     }
+  }
+  d.op->check_registered();
+  std::optional<DefaultDtypeGuard> default_dtype;
+  if (d.default_dtype != c10::get_default_dtype_as_scalartype()) {
+    default_dtype.emplace(d.default_dtype);
   }
   d.op->handle.redispatchBoxed(c10::DispatchKeySet(real_key()), &stack);
   adopt(instruction, run, tensors, stack);
