@@ -59,7 +59,7 @@ $(VENV)/.stamp-dev: $(wildcard requirements/*.txt) $(VENV)/.stamp-torch-$(TORCH)
 # is compiled here; `build` puts the compiled files into python/torch_lazy.
 $(VENV)/.stamp-develop: pyproject.toml $(VENV)/.stamp-dev
 	$(pip_install) --no-build-isolation --no-deps \
-	  -C wheel.cmake=false -C editable.mode=inplace -e .
+	  --config-settings=wheel.cmake=false --config-settings=editable.mode=inplace -e .
 	touch $@
 
 $(BUILD)/build.ninja: CMakePresets.json $(VENV)/.stamp-dev | build/.stamps/packages-build

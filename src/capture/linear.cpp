@@ -5,6 +5,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/NativeFunctions.h>
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/util/accumulate.h>
 
 namespace torch_lazy {
@@ -111,6 +112,35 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> linear_backward(const at::Tensor&
 void register_linear(torch::Library& m) {
   m.impl("linear", linear);
   m.impl("linear_backward", linear_backward);
+}
+
+namespace {
+
+/// PyTorch's own autograd kernel of linear, which it uses for us because linear has a kernel.
+const c10::SafeKernelFunction& autograd_kernel() {
+  static auto* kernel = new c10::SafeKernelFunction(
+      c10::Dispatcher::singleton()
+          .findSchemaOrThrow("aten::linear", "")
+          .getComputedKernelForDispatchKey(c10::DispatchKey::AutogradLazy));
+  return *kernel;
+}
+
+/// Its formula does not know complex numbers; for those autograd sees the parts, as on the CPU.
+at::Tensor differentiable_linear(c10::DispatchKeySet keys, const at::Tensor& input,
+                                 const at::Tensor& weight, const std::optional<at::Tensor>& bias) {
+  if (input.is_complex() || weight.is_complex()) {
+    return at::native::linear(input, weight, bias);
+  }
+  torch::jit::Stack stack{input, weight, bias};
+  autograd_kernel().callBoxed(autograd_kernel().opHandle(), keys, &stack);
+  return stack[0].toTensor();
+}
+
+}  // namespace
+
+void register_differentiable_linear(torch::Library& m) {
+  autograd_kernel();  // before ours takes its place
+  m.impl("linear", TORCH_FN(differentiable_linear));
 }
 
 }  // namespace torch_lazy

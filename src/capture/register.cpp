@@ -74,7 +74,9 @@ const bool registered = [] {
   register_views(lazy);
   register_linear(lazy);
   register_composites(lazy);
-  register_composites(library_for("aten", c10::DispatchKey::AutogradLazy));
+  torch::Library& autograd = library_for("aten", c10::DispatchKey::AutogradLazy);
+  register_composites(autograd);
+  register_differentiable_linear(autograd);
   for (const char* name :
        {"_nested_tensor_from_tensor_list", "_nested_tensor_from_mask", "_nested_from_padded"}) {
     lazy.impl(name, torch::CppFunction::makeFromBoxedFunction<&refuse>());

@@ -11,8 +11,9 @@ void register_kernels(torch::Library& library);
 /// View operators, for the key Lazy.
 void register_views(torch::Library& library);
 
-/// linear and its gradient, for the key Lazy.
+/// linear and its gradient, for the key Lazy, and then for AutogradLazy.
 void register_linear(torch::Library& library);
+void register_differentiable_linear(torch::Library& library);
 
 /// Composite operators that take the real device's branch, for Lazy and AutogradLazy.
 void register_composites(torch::Library& library);

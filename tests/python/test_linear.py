@@ -61,16 +61,17 @@ def test_bits_and_strides_are_eagers(shape, dtype):
                 assert torch.equal(expected, value), (x.stride(), w.stride(), biased, requires_grad)
 
 
-def test_forward_mode_and_double_backward():
+@pytest.mark.parametrize("dtype", [torch.float32, torch.complex64])
+def test_forward_mode_and_double_backward(dtype):
     def run(device):
         torch.manual_seed(0)
-        x, w, b = (torch.randn(shape).to(device) for shape in ((3, 4), (5, 4), (5,)))
+        x, w, b = (torch.randn(s, dtype=dtype).to(device) for s in ((3, 4), (5, 4), (5,)))
         f = torch.nn.functional.linear
         _, tangent = torch.func.jvp(lambda v: f(v, w, b), (x,), (torch.ones_like(x),))
         batched = torch.vmap(lambda v: f(v, w, b))(torch.stack([x, x]))
         w.requires_grad_()
-        (first,) = torch.autograd.grad(f(x, w, b).pow(3).sum(), w, create_graph=True)
-        (second,) = torch.autograd.grad(first.sum(), w)
+        (first,) = torch.autograd.grad(f(x, w, b).pow(3).abs().sum(), w, create_graph=True)
+        (second,) = torch.autograd.grad(first.abs().sum(), w)
         return [t.detach().cpu() for t in (tangent, batched, first, second)]
 
     for expected, value in zip(run("cpu"), run("lazy"), strict=True):
