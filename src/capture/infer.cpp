@@ -214,12 +214,14 @@ std::optional<at::ScalarType> converted_to(const Call& call, const Description& 
     }
     dtype = at::native::result_type(state);
   }
+  bool shows = false;
   for (const at::Tensor* tensor : call.tensors) {
-    if (tensor->scalar_type() != dtype && !tensor->is_non_overlapping_and_dense()) {
-      return dtype;
+    if (c10::promoteTypes(tensor->scalar_type(), dtype) != dtype) {
+      return std::nullopt;  // the magnitude of complex numbers: nothing is converted
     }
+    shows |= tensor->scalar_type() != dtype && !tensor->is_non_overlapping_and_dense();
   }
-  return std::nullopt;
+  return shows ? std::optional<at::ScalarType>(dtype) : std::nullopt;
 }
 
 /// Whether the call writes memory through several elements at once, or beside another operand.

@@ -30,7 +30,7 @@ def same_layout(x, y):
     )
 
 
-REFUSED_WHEN_RUN = ("memory location", "out of bounds", "out of range in self")
+REFUSED_WHEN_RUN = ("memory location", "bounds", "out of range in self", "not implemented for")
 
 
 class Undefined(Exception):

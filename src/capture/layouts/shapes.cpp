@@ -142,10 +142,10 @@ Tensor stack(Tensors tensors, int64_t dim) {
   Sizes sizes = sizes_of(tensors[0]);
   sizes.insert(sizes.begin() + wrapped, static_cast<int64_t>(tensors.size()));
   const ScalarType dtype = at::native::result_type(tensors);
-  if (wrapped == tensors[0].dim() ||
-      tensors[0].suggest_memory_format() == MemoryFormat::Contiguous) {
+  if (tensors[0].suggest_memory_format() == MemoryFormat::Contiguous) {
     return empty(sizes, dtype);
   }
+  TORCH_CHECK(wrapped != tensors[0].dim(), "channels last, stacked at the end: not known");
   // Joined along the dimension, which is then split in two.
   const Tensor joined = at::meta::cat(tensors, wrapped);
   const auto strides =
