@@ -145,7 +145,11 @@ Tensor stack(Tensors tensors, int64_t dim) {
   if (tensors[0].suggest_memory_format() == MemoryFormat::Contiguous) {
     return empty(sizes, dtype);
   }
-  TORCH_CHECK(wrapped != tensors[0].dim(), "channels last, stacked at the end: not known");
+  if (wrapped == tensors[0].dim()) {
+    const bool ambiguous = std::find(sizes.begin(), sizes.end(), 1) != sizes.end();
+    TORCH_CHECK(!ambiguous, "strides of dimensions of size 1 are not known here");
+    return empty(sizes, dtype);
+  }
   // Joined along the dimension, which is then split in two.
   const Tensor joined = at::meta::cat(tensors, wrapped);
   const auto strides =
