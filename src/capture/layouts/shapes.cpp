@@ -32,6 +32,8 @@
 #include <ATen/ops/unfold_backward_ops.h>
 #include <ATen/ops/view_copy_ops.h>
 
+#include <algorithm>
+
 namespace torch_lazy {
 namespace layout {
 namespace {
