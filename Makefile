@@ -97,11 +97,11 @@ test-cpp: compile ## Run the C++ tests
 
 .PHONY: test-python
 test-python: build ## Run the Python tests
-	$(run_pytest) tests -n $(JOBS) -q $(PYTEST_ARGS)
+	$(run_pytest) tests/python -n $(JOBS) $(PYTEST_ARGS)
 
 .PHONY: test-quick
 test-quick: test-cpp build ## Run the C++ tests and the Python tests that are not marked slow
-	$(run_pytest) tests -n $(JOBS) -q -m "not slow" $(PYTEST_ARGS)
+	$(run_pytest) tests/python -n $(JOBS) -m "not slow" $(PYTEST_ARGS)
 
 .PHONY: bench
 bench: build build/.stamps/packages-bench ## Run the benchmarks (docs/benchmarks.md)
