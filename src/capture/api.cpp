@@ -3,8 +3,8 @@
 #include "base/settings.h"
 #include "capture/tensor.h"
 #include "ir/dump.h"
-#include "runtime/backend.h"
 #include "runtime/executor.h"
+#include <torch_lazy/backend.h>
 #include <torch_lazy/torch_lazy.h>
 
 namespace torch_lazy {

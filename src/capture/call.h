@@ -1,7 +1,7 @@
 // A boxed call as capture sees it: the words that identify it, its tensors and its numbers.
 #pragma once
 
-#include "ir/description.h"
+#include <torch_lazy/description.h>
 
 #include <ATen/core/stack.h>
 

@@ -2,10 +2,12 @@
 #include "capture/capture.h"
 
 #include "base/hooks.h"
+#include "base/metrics.h"
 #include "base/settings.h"
 #include "capture/tensor.h"
-#include "runtime/backend.h"
+#include "ir/description_table.h"
 #include "runtime/executor.h"
+#include <torch_lazy/backend.h>
 
 #include <ATen/ATen.h>
 

@@ -2,8 +2,8 @@
 // the real device, so that a program draws eager's random numbers and runs eager's kernels.
 #include "capture/register.h"
 #include "capture/tensor.h"
-#include "runtime/backend.h"
 #include "runtime/real_tensor.h"
+#include <torch_lazy/backend.h>
 
 #include <ATen/ATen.h>
 #include <ATen/native/transformers/attention.h>

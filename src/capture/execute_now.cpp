@@ -2,9 +2,10 @@
 #include "base/metrics.h"
 #include "capture/capture.h"
 #include "capture/tensor.h"
-#include "runtime/backend.h"
+#include "ir/description_table.h"
 #include "runtime/executor.h"
 #include "runtime/real_tensor.h"
+#include <torch_lazy/backend.h>
 
 #include <ATen/ATen.h>
 

@@ -2,8 +2,8 @@
 #include "capture/call.h"
 #include "capture/layouts/registry.h"
 #include "capture/tensor.h"
-#include "runtime/backend.h"
 #include "runtime/real_tensor.h"
+#include <torch_lazy/backend.h>
 
 #include <ATen/ATen.h>
 #include <ATen/EmptyTensor.h>

@@ -4,9 +4,9 @@
 #include "capture/capture.h"
 #include "capture/register.h"
 #include "capture/tensor.h"
-#include "runtime/backend.h"
 #include "runtime/executor.h"
 #include "runtime/real_tensor.h"
+#include <torch_lazy/backend.h>
 
 #include <ATen/ATen.h>
 #include <ATen/EmptyTensor.h>

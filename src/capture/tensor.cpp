@@ -2,9 +2,9 @@
 #include "capture/tensor.h"
 
 #include "capture/autocast.h"
-#include "runtime/backend.h"
 #include "runtime/executor.h"
 #include "runtime/real_tensor.h"
+#include <torch_lazy/backend.h>
 
 #include <ATen/ATen.h>
 #include <c10/core/StorageImpl.h>

@@ -1,5 +1,5 @@
 // Layouts of tensors.
-#include "ir/layout.h"
+#include <torch_lazy/layout.h>
 
 #include <sstream>
 

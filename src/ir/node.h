@@ -6,7 +6,7 @@
 // its operands: what nothing alive can reach is gone.
 #pragma once
 
-#include "ir/description.h"
+#include <torch_lazy/description.h>
 #include <torch_lazy/export.h>
 
 #include <c10/core/Storage.h>

@@ -1,7 +1,7 @@
 // Facts about operators from their schemas, and the table of exceptions.
-#include "ir/operator.h"
-
 #include "base/hash.h"
+#include "base/metrics.h"
+#include <torch_lazy/operator.h>
 
 #include <ATen/core/function_schema.h>
 

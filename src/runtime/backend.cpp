@@ -1,7 +1,6 @@
 // The backend in use and the real device.
-#include "runtime/backend.h"
-
 #include "base/settings.h"
+#include <torch_lazy/backend.h>
 
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 

@@ -5,8 +5,9 @@
 #include "base/hooks.h"
 #include "base/metrics.h"
 #include "base/settings.h"
-#include "runtime/backend.h"
+#include "ir/collection.h"
 #include "runtime/plan_cache.h"
+#include <torch_lazy/backend.h>
 
 #include <ATen/ATen.h>
 

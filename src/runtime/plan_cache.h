@@ -1,7 +1,7 @@
 // Compiled graphs by their signature, the least recently used going first.
 #pragma once
 
-#include "runtime/backend.h"
+#include <torch_lazy/backend.h>
 
 #include <list>
 #include <memory>

@@ -1,7 +1,7 @@
 // Plain tensors over real memory.
 #include "runtime/real_tensor.h"
 
-#include "runtime/backend.h"
+#include <torch_lazy/backend.h>
 
 namespace torch_lazy {
 

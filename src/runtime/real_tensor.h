@@ -2,7 +2,7 @@
 // them.
 #pragma once
 
-#include "ir/layout.h"
+#include <torch_lazy/layout.h>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>

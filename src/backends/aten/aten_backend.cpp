@@ -1,8 +1,8 @@
 // The aten backend: runs a graph operator by operator with PyTorch's own kernels, and so gives
 // eager's bits. A plan is the graph with every decision that does not need data already taken.
-#include "runtime/backend.h"
 #include "runtime/executor.h"
 #include "runtime/real_tensor.h"
+#include <torch_lazy/backend.h>
 
 #include <ATen/ATen.h>
 #include <ATen/core/dispatch/Dispatcher.h>

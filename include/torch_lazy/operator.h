@@ -2,8 +2,6 @@
 // exceptions (operators whose schema does not tell the truth, or whose numbers matter).
 #pragma once
 
-#include "base/metrics.h"
-
 #include <ATen/core/dispatch/Dispatcher.h>
 
 #include <cstdint>
@@ -11,6 +9,10 @@
 #include <vector>
 
 namespace torch_lazy {
+
+namespace metrics {
+class Counter;
+}
 
 enum class ArgumentKind : uint8_t { tensor, tensor_list, number, number_list, other };
 

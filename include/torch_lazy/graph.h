@@ -2,7 +2,10 @@
 // sees. Two graphs with equal signatures are the same program over other data and numbers.
 #pragma once
 
-#include "ir/node.h"
+#include <torch_lazy/description.h>
+#include <torch_lazy/export.h>
+
+#include <c10/util/SmallVector.h>
 
 #include <array>
 #include <cstdint>
@@ -35,22 +38,5 @@ struct Graph {
 
   std::string text() const;
 };
-
-/// What is about to run: the pending nodes it consists of, and the data and numbers it runs on.
-struct Collection {
-  std::vector<Node*> nodes;          // in program order
-  std::vector<Value*> values;        // by slot
-  std::vector<uint32_t> parameters;  // slots
-  std::vector<char> kept;            // by slot: something outlives the run that needs it
-  std::vector<c10::IValue> numbers;
-  std::vector<uint64_t> signature;
-};
-
-/// Numbers the values of `nodes` (pending, in program order) and writes the graph's signature.
-/// Needs the graph lock, and that no other collection is in progress.
-Collection collect(std::vector<Node*> nodes);
-
-/// The graph of a collection, for a backend that has not seen it.
-Graph make_graph(const Collection& collection);
 
 }  // namespace torch_lazy

@@ -1,5 +1,5 @@
 // The table of descriptions of calls.
-#include "ir/description.h"
+#include "ir/description_table.h"
 
 #include "base/settings.h"
 

@@ -2,8 +2,8 @@
 // makes an executable of it; the executable is run with data and numbers as often as it is needed.
 #pragma once
 
-#include "ir/graph.h"
 #include <torch_lazy/export.h>
+#include <torch_lazy/graph.h>
 
 #include <c10/core/Storage.h>
 

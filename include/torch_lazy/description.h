@@ -2,8 +2,8 @@
 // so a node is a pointer to it plus operands and numbers, and its results need no layout inference.
 #pragma once
 
-#include "ir/layout.h"
-#include "ir/operator.h"
+#include <torch_lazy/layout.h>
+#include <torch_lazy/operator.h>
 
 #include <ATen/core/ivalue.h>
 #include <c10/util/SmallVector.h>
@@ -79,25 +79,5 @@ struct Description : c10::intrusive_ptr_target {
 };
 
 using DescriptionPtr = c10::intrusive_ptr<Description>;
-
-/// The table of descriptions, by key. Guarded by the graph lock; bounded by a setting.
-class DescriptionTable {
- public:
-  static DescriptionTable& instance();
-
-  Description* find(const OperatorInfo& op, const Key& key, uint64_t hash) const;
-
-  /// Adds it unless an equal one is there, and returns the one that stays. `evicted` takes what the
-  /// bound pushed out: the caller frees it when no lock is held.
-  Description* add(DescriptionPtr description, std::vector<DescriptionPtr>& evicted);
-
-  size_t size() const { return size_; }
-
- private:
-  struct Impl;
-  DescriptionTable();
-  Impl* impl_;
-  size_t size_ = 0;
-};
 
 }  // namespace torch_lazy
