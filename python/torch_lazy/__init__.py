@@ -40,6 +40,7 @@ except ImportError as error:
 if _load_error is None:
     from torch_lazy import config, debug, device_module, metrics, patches
     from torch_lazy.autocast import autocast
+    from torch_lazy.backends import backend_name, installed_backends, load_backend
     from torch_lazy.dlpack import from_dlpack, to_dlpack
     from torch_lazy.patches import undo_patches
     from torch_lazy.step import mark_step, sync, wait_device_ops
@@ -70,11 +71,14 @@ def include_paths() -> list[str]:
 __all__ = [
     "__version__",
     "autocast",
+    "backend_name",
     "cmake_prefix_path",
     "config",
     "debug",
     "from_dlpack",
     "include_paths",
+    "installed_backends",
+    "load_backend",
     "mark_step",
     "metrics",
     "sync",

@@ -14,6 +14,10 @@ std::string source_line() {
   return table.source_line ? table.source_line() : std::string();
 }
 
+std::string backend_path(const std::string& name) {
+  return table.backend_path ? table.backend_path(name) : std::string();
+}
+
 AllowOtherThreads::AllowOtherThreads() : state_(table.release ? table.release() : nullptr) {}
 
 AllowOtherThreads::~AllowOtherThreads() {

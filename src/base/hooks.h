@@ -14,12 +14,16 @@ struct Table {
   /// Releases the interpreter's lock if this thread holds it; the result goes to `reacquire`.
   void* (*release)() = nullptr;
   void (*reacquire)(void*) = nullptr;
+  /// The library that an installed package offers as backend `name`; empty if none does.
+  std::string (*backend_path)(const std::string& name) = nullptr;
 };
 
 TORCH_LAZY_API void install(const Table& table);
 
 /// Empty when there is no host language or no line of the user's.
 std::string source_line();
+
+std::string backend_path(const std::string& name);
 
 /// Releases the interpreter's lock for a scope in which this thread may wait or compute for long.
 class AllowOtherThreads {

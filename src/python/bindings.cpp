@@ -5,6 +5,7 @@
 #include "base/settings.h"
 #include "capture/autocast.h"
 #include "ir/node.h"
+#include "python/backends.h"
 #include "runtime/executor.h"
 #include <torch_lazy/torch_lazy.h>
 
@@ -59,7 +60,9 @@ PYBIND11_MODULE(_C, m) {
   table.source_line = &python_source_line;
   table.release = &release_gil;
   table.reacquire = &reacquire_gil;
+  table.backend_path = &python_backend_path;
   hooks::install(table);
+  bind_backends(m);
 
   using Release = py::call_guard<py::gil_scoped_release>;
   m.def(

@@ -1,0 +1,24 @@
+// Runs a graph with two backends: a plug-in executes the nodes that it takes, the base backend the
+// rest. What the plug-in does is checked, and what it does wrong is an error that names it.
+#pragma once
+
+#include <torch_lazy/backend.h>
+
+#include <memory>
+#include <stdexcept>
+#include <string>
+
+namespace torch_lazy {
+
+struct SegmentedCompilation {
+  std::shared_ptr<Executable> executable;
+  bool retry = false;  // the plug-in failed: the first run raises that, the next compiles anew
+};
+
+SegmentedCompilation compile_segments(std::shared_ptr<const Graph> graph, Backend& plugin,
+                                      Backend& base);
+
+/// Raises the exception in flight again, saying which backend raised it and where.
+[[noreturn]] void raise_from(const std::string& backend, const std::string& where);
+
+}  // namespace torch_lazy
