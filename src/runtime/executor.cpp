@@ -6,6 +6,7 @@
 #include "base/metrics.h"
 #include "base/settings.h"
 #include "ir/collection.h"
+#include "runtime/backend_choice.h"
 #include "runtime/plan_cache.h"
 #include <torch_lazy/backend.h>
 
@@ -137,15 +138,18 @@ std::string describe_failure(const Node& node, const std::string& what) {
   return out.str();
 }
 
-/// After node `failed` could not run: its results, and everything recorded that depends on them,
-/// never come to be. Buffers that would have been written keep their last good value.
-void fail(Node* failed, const std::shared_ptr<Failure>& failure, GraphLock& lock) {
+/// After nodes (in program order) could not run: their results, and everything recorded that
+/// depends on them, never come to be. Buffers that would have been written keep their last good
+/// value.
+void fail(c10::ArrayRef<Node*> failed, const std::shared_ptr<Failure>& failure, GraphLock& lock) {
   Program& program = Program::instance();
   std::vector<Node*> doomed;
-  for (Node* node = failed; node; node = node->next) {
-    bool hit =
-        node == failed || std::any_of(node->operands.begin(), node->operands.end(),
-                                      [](Value* value) { return value->failure != nullptr; });
+  size_t next = 0;
+  for (Node* node = failed[0]; node; node = node->next) {
+    bool itself = next < failed.size() && node == failed[next];
+    next += itself;
+    bool hit = itself || std::any_of(node->operands.begin(), node->operands.end(),
+                                     [](Value* value) { return value->failure != nullptr; });
     if (!hit) {
       continue;
     }
@@ -283,6 +287,8 @@ void execute(Collection collection) {
       Value* value = collection.values[slot];
       if (!value->data && run.slots[slot] && (collection.kept[slot] || error)) {
         program.set_data(value, std::move(run.slots[slot]));
+      } else if (value->data && run.slots[slot] && value->data.use_count() == 1) {
+        std::swap(value->data, run.slots[slot]);  // the same data, moved to the backend's memory
       }
     }
     for (size_t i = 0; i < run.completed; ++i) {
@@ -293,7 +299,8 @@ void execute(Collection collection) {
         collection.nodes[i]->running = false;
       }
       auto failure = std::make_shared<Failure>(Failure{message, error});
-      fail(collection.nodes[run.completed], failure, lock);
+      c10::ArrayRef<Node*> rest = c10::ArrayRef<Node*>(collection.nodes).slice(run.completed);
+      fail(run.failed ? rest.slice(0, run.failed) : rest, failure, lock);
     }
     let_go(collection, lock);
   }
@@ -431,13 +438,23 @@ c10::Storage materialize(Buffer& buffer, bool to_write) {
   Held held(list);
   Value* value = held.values[0];
   run_values(held.values, to_write, /*holds=*/2);
-  GraphLock lock;
-  check_failure(value);
-  if (!value->data) {
-    TORCH_INTERNAL_ASSERT(!value->pending(), "a value is still pending after its run");
-    Program::instance().set_data(value, allocate(value->nbytes));
+  c10::Storage data;
+  {
+    GraphLock lock;
+    check_failure(value);
+    if (!value->data) {
+      TORCH_INTERNAL_ASSERT(!value->pending(), "a value is still pending after its run");
+      Program::instance().set_data(value, allocate(value->nbytes));
+    }
+    data = value->data;
   }
-  return value->data;
+  if (data.device_type() != real_device().type()) {
+    c10::Storage real = to_real_memory(data);  // not under the lock: it may take long
+    GraphLock lock;
+    std::swap(value->data, real);
+    data = value->data;
+  }
+  return data;
 }
 
 void end_step() {
