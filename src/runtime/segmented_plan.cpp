@@ -219,7 +219,10 @@ void SegmentedPlan::check_results(const Part& part, const Run& local) const {
       return c10::str(output < fresh ? "result " : "written operand ",
                       output < fresh ? output : output - fresh, " of ", call_text(node));
     };
-    TORCH_CHECK(result, "torch-lazy: backend '", name_, "' gave no data for ", which());
+    TORCH_CHECK(result, "torch-lazy: backend '", name_, "' gave no data for ", which(),
+                ". Expected number of outputs: ", graph.roots.size(), ", got ",
+                std::count_if(graph.roots.begin(), graph.roots.end(),
+                              [&](uint32_t root) { return static_cast<bool>(local.slots[root]); }));
     const auto promised = static_cast<size_t>(bytes[graph.roots[i]]);
     // A written buffer may be larger than what is known of it; a new result has one size.
     TORCH_CHECK(output < fresh ? result.nbytes() == promised : result.nbytes() >= promised,
