@@ -58,11 +58,26 @@ py::tuple device_data(const Tensors& tensors) {
   return py::make_tuple(inputs.ids, values);
 }
 
+/// A tensor, a number or a list of numbers. (libtorch does not export its own conversion.)
+c10::IValue graph_input(const py::handle& input) {
+  if (py::isinstance<at::Tensor>(input)) {
+    return py::cast<at::Tensor>(input);
+  }
+  if (PyList_Check(input.ptr()) || PyTuple_Check(input.ptr())) {
+    c10::impl::GenericList list(c10::AnyType::get());
+    for (const py::handle& item : input) {
+      list.push_back(graph_input(item));
+    }
+    return list;
+  }
+  return py::cast<at::Scalar>(input);
+}
+
 Tensors run_cached_graph(const std::string& bytes, const std::vector<py::object>& inputs) {
   const GraphHash hash = GraphHash::from_bytes(bytes);
   std::vector<c10::IValue> values;
   for (const py::object& input : inputs) {
-    values.push_back(torch::jit::toTypeInferredIValue(input));
+    values.push_back(graph_input(input));
   }
   py::gil_scoped_release release;
   return GraphExecutor::get().run_cached_graph(hash, values);
