@@ -331,6 +331,17 @@ def install_as_torch_lazy() -> None:
 
     for name in ("_CONTEXTS", "_CONTEXTS_LOCK"):
         _put(theirs, name, getattr(DeviceContext, name))
+    _replace(torch._C, "_unsafe_reset_storage", _leaving_lazy_alone)
+
+
+def _leaving_lazy_alone(reset_storage: Callable[..., None]) -> Callable[..., None]:
+    """PyTorch's lazy tensors keep a second, functional storage, and ours have none to reset."""
+
+    def reset(tensor: torch.Tensor) -> None:
+        if tensor.device.type != "lazy":
+            reset_storage(tensor)
+
+    return reset
 
 
 # ---- Applying and undoing ------------------------------------------------------------------------
