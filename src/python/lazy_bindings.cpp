@@ -58,11 +58,42 @@ py::tuple device_data(const Tensors& tensors) {
   return py::make_tuple(inputs.ids, values);
 }
 
+/// A tensor, a number or a list of numbers, as a graph's input may be.
+c10::IValue to_value(const py::handle& object) {
+  PyObject* raw = object.ptr();
+  if (THPVariable_Check(raw)) {
+    return THPVariable_Unpack(raw);
+  }
+  if (PyBool_Check(raw)) {
+    return object.cast<bool>();
+  }
+  if (PyLong_Check(raw)) {
+    return object.cast<int64_t>();
+  }
+  if (PyFloat_Check(raw)) {
+    return object.cast<double>();
+  }
+  if (PyComplex_Check(raw)) {
+    return c10::complex<double>(object.cast<std::complex<double>>());
+  }
+  if (py::isinstance<py::list>(object) || py::isinstance<py::tuple>(object)) {
+    c10::impl::GenericList list(c10::AnyType::get());
+    for (py::handle element : object) {
+      list.push_back(to_value(element));
+    }
+    return list;
+  }
+  throw py::type_error(
+      "torch-lazy: an input of a graph is a tensor, a number or a list of numbers, "
+      "not " +
+      py::str(py::type::of(object)).cast<std::string>());
+}
+
 Tensors run_cached_graph(const std::string& bytes, const std::vector<py::object>& inputs) {
   const GraphHash hash = GraphHash::from_bytes(bytes);
   std::vector<c10::IValue> values;
   for (const py::object& input : inputs) {
-    values.push_back(torch::jit::toTypeInferredIValue(input));
+    values.push_back(to_value(input));
   }
   py::gil_scoped_release release;
   return GraphExecutor::get().run_cached_graph(hash, values);
