@@ -58,42 +58,26 @@ py::tuple device_data(const Tensors& tensors) {
   return py::make_tuple(inputs.ids, values);
 }
 
-/// A tensor, a number or a list of numbers, as a graph's input may be.
-c10::IValue to_value(const py::handle& object) {
-  PyObject* raw = object.ptr();
-  if (THPVariable_Check(raw)) {
-    return THPVariable_Unpack(raw);
+/// A tensor, a number or a list of numbers. (libtorch does not export its own conversion.)
+c10::IValue graph_input(const py::handle& input) {
+  if (py::isinstance<at::Tensor>(input)) {
+    return py::cast<at::Tensor>(input);
   }
-  if (PyBool_Check(raw)) {
-    return object.cast<bool>();
-  }
-  if (PyLong_Check(raw)) {
-    return object.cast<int64_t>();
-  }
-  if (PyFloat_Check(raw)) {
-    return object.cast<double>();
-  }
-  if (PyComplex_Check(raw)) {
-    return c10::complex<double>(object.cast<std::complex<double>>());
-  }
-  if (py::isinstance<py::list>(object) || py::isinstance<py::tuple>(object)) {
+  if (PyList_Check(input.ptr()) || PyTuple_Check(input.ptr())) {
     c10::impl::GenericList list(c10::AnyType::get());
-    for (py::handle element : object) {
-      list.push_back(to_value(element));
+    for (const py::handle& item : input) {
+      list.push_back(graph_input(item));
     }
     return list;
   }
-  throw py::type_error(
-      "torch-lazy: an input of a graph is a tensor, a number or a list of numbers, "
-      "not " +
-      py::str(py::type::of(object)).cast<std::string>());
+  return py::cast<at::Scalar>(input);
 }
 
 Tensors run_cached_graph(const std::string& bytes, const std::vector<py::object>& inputs) {
   const GraphHash hash = GraphHash::from_bytes(bytes);
   std::vector<c10::IValue> values;
   for (const py::object& input : inputs) {
-    values.push_back(to_value(input));
+    values.push_back(graph_input(input));
   }
   py::gil_scoped_release release;
   return GraphExecutor::get().run_cached_graph(hash, values);
