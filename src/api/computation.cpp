@@ -93,8 +93,8 @@ c10::Storage memory_of(const at::Tensor& given, const Leaf& leaf, int64_t nbytes
 
 }  // namespace
 
-Computation::Computation(const Trace& trace)
-    : graph_(trace.graph), leaves_(trace.leaves), numbers_(trace.numbers), outputs_(trace.outputs) {
+Computation::Computation(const Recipe& recipe)
+    : graph_(recipe.graph), leaves_(recipe.leaves), numbers_(recipe.numbers), outputs_(recipe.outputs) {
   for (Leaf& leaf : leaves_) {
     leaf.data = c10::Storage();
   }
@@ -133,7 +133,7 @@ std::vector<at::Tensor> Computation::run(c10::ArrayRef<c10::IValue> inputs) {
   plan->run(run);
 
   std::vector<at::Tensor> results;
-  for (const TraceOutput& output : outputs_) {
+  for (const RecipeOutput& output : outputs_) {
     auto leaf = std::find_if(leaves_.begin(), leaves_.end(),
                              [&](const Leaf& l) { return l.slot == output.slot; });
     if (leaf != leaves_.end()) {
@@ -153,14 +153,14 @@ std::vector<at::Tensor> Computation::run(c10::ArrayRef<c10::IValue> inputs) {
   return results;
 }
 
-void leaf_values(const Trace& trace, std::vector<int64_t>& ids, std::vector<c10::IValue>& values) {
+void leaf_values(const Recipe& recipe, std::vector<int64_t>& ids, std::vector<c10::IValue>& values) {
   BelowEverything below;
-  for (const Leaf& leaf : trace.leaves) {
+  for (const Leaf& leaf : recipe.leaves) {
     at::Tensor tensor = real_tensor(leaf.data, leaf.layout);
     ids.push_back(leaf.id);
     values.emplace_back(leaf.current ? tensor : tensor.clone());
   }
-  for (const c10::IValue& number : trace.numbers) {
+  for (const c10::IValue& number : recipe.numbers) {
     ids.push_back(-1);
     values.push_back(number);
   }

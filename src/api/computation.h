@@ -2,7 +2,7 @@
 // wanted, without lazy tensors.
 #pragma once
 
-#include "api/trace.h"
+#include "api/recipe.h"
 #include <torch_lazy/backend.h>
 
 #include <ATen/core/ivalue.h>
@@ -15,10 +15,10 @@ namespace torch_lazy {
 
 class Computation {
  public:
-  /// Takes the structure of the trace, not its data.
-  explicit Computation(const Trace& trace);
+  /// Takes the structure of the recipe, not its data.
+  explicit Computation(const Recipe& recipe);
 
-  /// One result per distinct tensor of the list that was traced. `inputs`: what the leaves stand
+  /// One result per distinct tensor of the list that was recipe. `inputs`: what the leaves stand
   /// for, then the numbers. They are never written; a result that is an input unchanged is that
   /// very tensor.
   std::vector<at::Tensor> run(c10::ArrayRef<c10::IValue> inputs);
@@ -32,14 +32,14 @@ class Computation {
   std::shared_ptr<const Graph> graph_;
   std::vector<Leaf> leaves_;
   std::vector<c10::IValue> numbers_;  // as recorded: their kinds are part of the graph
-  std::vector<TraceOutput> outputs_;
+  std::vector<RecipeOutput> outputs_;
   std::mutex mutex_;
   std::shared_ptr<Executable> executable_;
 };
 
-/// What the leaves and the numbers of a trace are now, in the order in which `run` takes them:
+/// What the leaves and the numbers of a recipe are now, in the order in which `run` takes them:
 /// plain tensors over the leaves' memory (a copy where a pending write will change it), numbers.
 /// `ids`: of the buffers that the leaves belonged to, -1 for numbers.
-void leaf_values(const Trace& trace, std::vector<int64_t>& ids, std::vector<c10::IValue>& values);
+void leaf_values(const Recipe& recipe, std::vector<int64_t>& ids, std::vector<c10::IValue>& values);
 
 }  // namespace torch_lazy

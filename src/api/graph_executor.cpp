@@ -1,7 +1,7 @@
 // The executor in use, synchronisation and kept computations.
 #include "api/computation.h"
 #include "api/lru_cache.h"
-#include "api/trace.h"
+#include "api/recipe.h"
 #include "base/metrics.h"
 #include "base/settings.h"
 #include "capture/tensor.h"
@@ -47,9 +47,9 @@ std::vector<Buffer*> buffers_of(at::TensorList tensors) {
   return buffers;
 }
 
-void count_synced(const Trace& trace) {
+void count_synced(const Recipe& recipe) {
   static metrics::Counter& synced = metrics::counter("SyncedTensorsWithIR");
-  synced.add(static_cast<int64_t>(trace.pending));
+  synced.add(static_cast<int64_t>(recipe.pending));
 }
 
 }  // namespace
@@ -90,9 +90,9 @@ void GraphExecutor::sync_tensors(at::TensorList tensors, bool wait, bool keep_gr
   if (lazy.empty()) {
     return;
   }
-  Trace traced = trace(lazy, /*force=*/true);
-  count_synced(traced);
-  state_->computations.add({traced.graph->hash}, std::make_shared<Computation>(traced));
+  Recipe recipe = recipe_of(lazy, /*force=*/true);
+  count_synced(recipe);
+  state_->computations.add({recipe.graph->hash}, std::make_shared<Computation>(recipe));
   run_buffers(buffers_of(lazy));
   if (wait) {
     wait_for_device();
@@ -113,7 +113,7 @@ void GraphExecutor::mark_step(at::Device device) {
 
 std::vector<at::Tensor> GraphExecutor::get_tensors(at::TensorList tensors) {
   std::vector<Buffer*> buffers = buffers_of(tensors);
-  count_synced(trace(tensors, /*force=*/false));
+  count_synced(recipe_of(tensors, /*force=*/false));
   run_buffers(buffers);
   std::vector<at::Tensor> values;
   ExecutionLock execution;
@@ -128,9 +128,9 @@ void GraphExecutor::wait_device_ops(c10::ArrayRef<at::Device> devices) {
 }
 
 GraphHash GraphExecutor::get_graph_hash(at::TensorList tensors) {
-  Trace traced = trace(tensors, /*force=*/true);
-  count_synced(traced);
-  return {traced.graph->hash};
+  Recipe recipe = recipe_of(tensors, /*force=*/true);
+  count_synced(recipe);
+  return {recipe.graph->hash};
 }
 
 std::string GraphExecutor::dump_backend_computation(at::TensorList tensors) {
@@ -138,13 +138,13 @@ std::string GraphExecutor::dump_backend_computation(at::TensorList tensors) {
   if (lazy.empty()) {
     return "";
   }
-  Trace traced = trace(lazy, /*force=*/true);
-  return traced.pending == 0 ? "" : traced.graph->text();
+  Recipe recipe = recipe_of(lazy, /*force=*/true);
+  return recipe.pending == 0 ? "" : recipe.graph->text();
 }
 
 GraphInputs GraphExecutor::get_graph_inputs(at::TensorList tensors) {
   GraphInputs inputs;
-  leaf_values(trace(tensors, /*force=*/true), inputs.ids, inputs.values);
+  leaf_values(recipe_of(tensors, /*force=*/true), inputs.ids, inputs.values);
   return inputs;
 }
 

@@ -1,5 +1,5 @@
 // Traversal, numbering and hashing of what is behind a list of tensors.
-#include "api/trace.h"
+#include "api/recipe.h"
 
 #include "base/hash.h"
 #include "capture/tensor.h"
@@ -84,14 +84,14 @@ class Hasher {
 };
 
 /// Numbers the values behind a list of tensors. The graph lock is held.
-class Tracer {
+class Reader {
  public:
-  Tracer(at::TensorList tensors, Trace& trace) : trace_(trace) {
+  Reader(at::TensorList tensors, Recipe& recipe) : recipe_(recipe) {
     std::unordered_set<const c10::TensorImpl*> seen;
     for (const at::Tensor& tensor : tensors) {
       if (seen.insert(tensor.unsafeGetTensorImpl()).second) {
         buffers_.push_back(&buffer_of(tensor));
-        trace_.outputs.push_back({0, Layout::of(tensor)});
+        recipe_.outputs.push_back({0, Layout::of(tensor)});
       }
     }
   }
@@ -105,17 +105,17 @@ class Tracer {
     for (size_t i = 0; i < buffers_.size(); ++i) {
       const Value* value = buffers_[i]->current;
       const uint32_t slot = slots_.count(value) ? slots_.at(value) : add_parameter(value);
-      trace_.outputs[i].slot = slot;
+      recipe_.outputs[i].slot = slot;
       const bool computed = value->producer || !value->data;
       if (computed && roots.insert(slot).second) {
         graph_.roots.push_back(slot);
       }
     }
     graph_.slots = static_cast<uint32_t>(slots_.size());
-    graph_.numbers = static_cast<uint32_t>(trace_.numbers.size());
+    graph_.numbers = static_cast<uint32_t>(recipe_.numbers.size());
     describe_leaves();
     graph_.hash = hash(force);
-    trace_.graph = std::make_shared<const Graph>(std::move(graph_));
+    recipe_.graph = std::make_shared<const Graph>(std::move(graph_));
   }
 
  private:
@@ -131,7 +131,7 @@ class Tracer {
       used_.insert(value);
       if (value->producer) {
         stack.push_back(value->producer);
-        trace_.pending += distinct.insert(buffer).second;
+        recipe_.pending += distinct.insert(buffer).second;
       }
     }
     while (!stack.empty()) {
@@ -155,7 +155,7 @@ class Tracer {
   void add(const Node& node) {
     GraphNode copy;
     copy.description = node.description;
-    copy.first_number = static_cast<uint32_t>(trace_.numbers.size());
+    copy.first_number = static_cast<uint32_t>(recipe_.numbers.size());
     for (const Value* operand : node.operands) {
       auto it = slots_.find(operand);
       copy.operands.push_back(it != slots_.end() ? it->second : add_parameter(operand));
@@ -165,7 +165,7 @@ class Tracer {
       copy.outputs.push_back(output && used_.count(output) ? static_cast<int32_t>(number(output))
                                                            : -1);
     }
-    trace_.numbers.insert(trace_.numbers.end(), node.numbers.begin(), node.numbers.end());
+    recipe_.numbers.insert(recipe_.numbers.end(), node.numbers.begin(), node.numbers.end());
     graph_.nodes.push_back(std::move(copy));
   }
 
@@ -185,14 +185,14 @@ class Tracer {
       leaf.data = value->data;
       leaf.current = value->owner != nullptr;
       leaf.id = value->owner ? static_cast<int64_t>(value->owner->id) : -1;
-      trace_.leaves.push_back(std::move(leaf));
+      recipe_.leaves.push_back(std::move(leaf));
     }
     return parameter.slot;
   }
 
   void describe_leaves() {
     std::unordered_map<uint32_t, Leaf*> by_slot;
-    for (Leaf& leaf : trace_.leaves) {
+    for (Leaf& leaf : recipe_.leaves) {
       by_slot[leaf.slot] = &leaf;
     }
     // A value that was overwritten belonged to the buffer that holds what it became.
@@ -217,8 +217,8 @@ class Tracer {
       }
     }
     for (size_t i = 0; i < buffers_.size(); ++i) {
-      const Layout& layout = trace_.outputs[i].layout;
-      for (Leaf& leaf : trace_.leaves) {
+      const Layout& layout = recipe_.outputs[i].layout;
+      for (Leaf& leaf : recipe_.leaves) {
         if (!leaf.exact && leaf.id == static_cast<int64_t>(buffers_[i]->id) &&
             covers(layout, static_cast<int64_t>(leaf.data.nbytes()))) {
           leaf.layout = layout;
@@ -258,7 +258,7 @@ class Tracer {
         }
       }
     }
-    for (const TraceOutput& output : trace_.outputs) {
+    for (const RecipeOutput& output : recipe_.outputs) {
       if (auto it = by_slot.find(output.slot); it != by_slot.end()) {
         see(*it->second, output.layout);
       }
@@ -280,14 +280,14 @@ class Tracer {
     for (const Parameter& parameter : graph_.parameters) {
       hasher.fold(static_cast<uint64_t>(parameter.nbytes) * 2 + parameter.fresh);
     }
-    for (const TraceOutput& output : trace_.outputs) {
+    for (const RecipeOutput& output : recipe_.outputs) {
       hasher.fold(output.slot);
       hasher.fold(output.layout);
     }
     return hasher.hash();
   }
 
-  Trace& trace_;
+  Recipe& recipe_;
   Graph graph_;
   std::vector<Buffer*> buffers_;  // of the distinct tensors
   std::vector<const Node*> nodes_;
@@ -297,11 +297,11 @@ class Tracer {
 
 }  // namespace
 
-Trace trace(at::TensorList tensors, bool force) {
-  Trace result;
-  Tracer tracer(tensors, result);
+Recipe recipe_of(at::TensorList tensors, bool force) {
+  Recipe result;
+  Reader reader(tensors, result);
   GraphLock lock;
-  tracer.run(force);
+  reader.run(force);
   return result;
 }
 
