@@ -25,6 +25,14 @@ constexpr std::string_view kWritesStatistics[] = {
     "aten::batch_norm_gather_stats", "aten::batch_norm_gather_stats_with_counts",
 };
 
+// Operators whose counters have the suffix of symbolic sizes, as programs that look at them know
+// it.
+constexpr std::string_view kCountedAsSymbolic[] = {
+    "_reshape_alias_copy", "as_strided_copy", "as_strided_scatter", "diagonal_backward",
+    "expand_copy",         "narrow_copy",     "new_empty_strided",  "select_backward",
+    "slice_backward",      "slice_copy",      "slice_scatter",      "view_copy",
+};
+
 // Operators that return an alias of an argument without saying so.
 constexpr std::string_view kReturnsAlias[] = {"aten::_unsafe_view"};
 
@@ -192,7 +200,7 @@ std::string captured_counter(const c10::OperatorName& name) {
   if (base.size() > 1 && base.back() == '_' && base[base.size() - 2] != '_') {
     base.pop_back();
   }
-  return "lazy::" + base;
+  return "lazy::" + base + (contains(kCountedAsSymbolic, base) ? "_symint" : "");
 }
 
 // "IrNodeReused_torch::lazy::AddTensor" for add.Tensor and add_.Tensor, after the original's
