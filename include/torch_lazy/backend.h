@@ -42,7 +42,8 @@ class TORCH_LAZY_API Executable {
   virtual std::string text() const;
 };
 
-/// What a vendor implements. The functions are called by one thread at a time, not always the same.
+/// What a vendor implements. `run` is called by one thread at a time, and so are `takes` and
+/// `compile`, but a graph may be compiled while another one runs.
 class TORCH_LAZY_API Backend {
  public:
   virtual ~Backend();

@@ -18,6 +18,12 @@ std::string backend_path(const std::string& name) {
   return table.backend_path ? table.backend_path(name) : std::string();
 }
 
+void check_interrupt() {
+  if (table.check_interrupt) {
+    table.check_interrupt();
+  }
+}
+
 AllowOtherThreads::AllowOtherThreads() : state_(table.release ? table.release() : nullptr) {}
 
 AllowOtherThreads::~AllowOtherThreads() {

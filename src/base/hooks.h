@@ -16,6 +16,8 @@ struct Table {
   void (*reacquire)(void*) = nullptr;
   /// The library that an installed package offers as backend `name`; empty if none does.
   std::string (*backend_path)(const std::string& name) = nullptr;
+  /// Raises the host language's error if the user has interrupted the program.
+  void (*check_interrupt)() = nullptr;
 };
 
 TORCH_LAZY_API void install(const Table& table);
@@ -24,6 +26,7 @@ TORCH_LAZY_API void install(const Table& table);
 std::string source_line();
 
 std::string backend_path(const std::string& name);
+void check_interrupt();
 
 /// Releases the interpreter's lock for a scope in which this thread may wait or compute for long.
 class AllowOtherThreads {

@@ -4,15 +4,14 @@
 #include "ir/node.h"
 #include "runtime/backend_choice.h"
 #include "runtime/executor.h"
+#include "runtime/partitioned_plan.h"
 #include "runtime/real_tensor.h"
-#include "runtime/segmented_plan.h"
 #include <torch_lazy/backend.h>
 
 #include <ATen/ATen.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
 #include <atomic>
-#include <cstdlib>
 #include <mutex>
 
 namespace torch_lazy {
@@ -61,15 +60,22 @@ class CompiledGraph : public Executable {
 
  private:
   void compile() {
+    // A plug-in compiles one graph at a time: on a thread that schedules, or on the one that runs.
+    static std::mutex mutex;
+    std::unique_lock<std::mutex> lock(mutex, std::defer_lock);
+    if (!lock.try_lock()) {
+      hooks::AllowOtherThreads allow;
+      lock.lock();
+    }
     generation_ = choice().generation.load(std::memory_order_acquire);
     Backend* plugin = choice().plugin.load(std::memory_order_acquire);
-    compilation_ = plugin ? compile_segments(graph_, *plugin, base())
-                          : SegmentedCompilation{base().compile(graph_)};
+    compilation_ =
+        plugin ? compile_parts(graph_, *plugin, base()) : Compilation{base().compile(graph_)};
   }
 
   std::shared_ptr<const Graph> graph_;
   uint64_t generation_ = 0;
-  SegmentedCompilation compilation_;
+  Compilation compilation_;
 };
 
 /// What the runtime talks to.
@@ -115,11 +121,6 @@ void choose(std::shared_ptr<Backend> plugin) {
   if (plugin) {
     c.all.push_back(std::move(plugin));
   }
-}
-
-std::string configured_path() {
-  const char* value = std::getenv("TORCH_LAZY_BACKEND");
-  return value ? value : "";
 }
 
 }  // namespace
@@ -188,7 +189,7 @@ Backend& backend() {
     hooks::AllowOtherThreads allow;  // opening a library may take long, and may ask Python for it
     std::lock_guard<std::mutex> lock(c.mutex);
     if (!c.settled) {
-      std::string path = configured_path();
+      const std::string path = settings().backend.get();
       choose(path.empty() ? nullptr : open_plugin(path));
     }
   }

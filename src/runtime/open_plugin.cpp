@@ -1,7 +1,7 @@
 // Opens plug-ins: shared libraries with one exported function.
 #include "base/hooks.h"
 #include "runtime/backend_choice.h"
-#include "runtime/segmented_plan.h"
+#include "runtime/partitioned_plan.h"
 
 #include <c10/util/Exception.h>
 

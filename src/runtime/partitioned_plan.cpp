@@ -1,9 +1,9 @@
-// Segments one after the other: their data, their results, their failures.
-#include "runtime/segmented_plan.h"
+// Parts of a graph one after the other: their data, their results, their failures.
+#include "runtime/partitioned_plan.h"
 
 #include "runtime/backend_choice.h"
+#include "runtime/partition.h"
 #include "runtime/real_tensor.h"
-#include "runtime/segments.h"
 
 #include <c10/util/Exception.h>
 
@@ -46,16 +46,16 @@ struct Origin {
 };
 
 struct Part {
-  Segment segment;
-  std::shared_ptr<const Graph> graph;  // the segment's
+  Subgraph subgraph;
+  std::shared_ptr<const Graph> graph;  // the part's
   std::shared_ptr<Executable> executable;
   std::exception_ptr error;     // why there is no executable
   std::vector<Origin> origins;  // by root
 };
 
-class SegmentedPlan : public Executable {
+class PartitionedPlan : public Executable {
  public:
-  SegmentedPlan(std::vector<Part> parts, Backend& plugin, Backend& base)
+  PartitionedPlan(std::vector<Part> parts, Backend& plugin, Backend& base)
       : parts_(std::move(parts)),
         name_(plugin.name()),
         base_name_(base.name()),
@@ -65,7 +65,7 @@ class SegmentedPlan : public Executable {
   void run(Run& run) override {
     BelowEverything below;
     for (const Part& part : parts_) {
-      run.completed = part.segment.begin;
+      run.completed = part.subgraph.begin;
       run_part(part, run);
     }
     run.completed += parts_.back().graph->nodes.size();
@@ -74,7 +74,7 @@ class SegmentedPlan : public Executable {
   std::string text() const override {
     std::ostringstream out;
     for (const Part& part : parts_) {
-      out << "backend " << (part.segment.owner == Owner::base ? base_name_ : name_) << ", "
+      out << "backend " << (part.subgraph.owner == Owner::base ? base_name_ : name_) << ", "
           << part.graph->nodes.size() << " nodes:\n";
       if (part.executable) {
         out << part.executable->text();
@@ -120,7 +120,7 @@ uint32_t last_version(const Graph& graph, uint32_t slot) {
   return slot;
 }
 
-void SegmentedPlan::move_data(c10::Storage& data, bool to_plugin) const {
+void PartitionedPlan::move_data(c10::Storage& data, bool to_plugin) const {
   if (!own_memory_ || same_device(data.device(), plugin_.memory()) == to_plugin) {
     return;
   }
@@ -132,18 +132,18 @@ void SegmentedPlan::move_data(c10::Storage& data, bool to_plugin) const {
   }
 }
 
-void SegmentedPlan::take_parameters(const Part& part, Run& run, Run& local,
-                                    std::vector<Shared>& shared) {
-  const Segment& segment = part.segment;
-  const bool plugin = segment.owner == Owner::plugin;
+void PartitionedPlan::take_parameters(const Part& part, Run& run, Run& local,
+                                      std::vector<Shared>& shared) {
+  const Subgraph& subgraph = part.subgraph;
+  const bool plugin = subgraph.owner == Owner::plugin;
   local.slots.resize(part.graph->slots);
-  auto numbers = run.numbers.begin() + segment.first_number;
+  auto numbers = run.numbers.begin() + subgraph.first_number;
   local.numbers.assign(numbers, numbers + part.graph->numbers);
   for (const Parameter& parameter : part.graph->parameters) {
     if (parameter.fresh) {
       continue;
     }
-    c10::Storage& data = run.slots[segment.slots[parameter.slot]];
+    c10::Storage& data = run.slots[subgraph.slots[parameter.slot]];
     if (!data) {
       data = allocate(parameter.nbytes);
     }
@@ -161,7 +161,7 @@ void SegmentedPlan::take_parameters(const Part& part, Run& run, Run& local,
   }
 }
 
-void SegmentedPlan::run_part(const Part& part, Run& run) {
+void PartitionedPlan::run_part(const Part& part, Run& run) {
   if (part.error) {
     run.failed = part.graph->nodes.size();
     std::rethrow_exception(part.error);
@@ -172,7 +172,7 @@ void SegmentedPlan::run_part(const Part& part, Run& run) {
   try {
     take_parameters(part, run, local, shared);
     started = true;
-    if (part.segment.owner == Owner::plugin) {
+    if (part.subgraph.owner == Owner::plugin) {
       run_plugin(part, local);
       write_shared(part, shared, local);
     } else {
@@ -183,11 +183,11 @@ void SegmentedPlan::run_part(const Part& part, Run& run) {
     throw;
   }
   for (uint32_t root : part.graph->roots) {
-    run.slots[part.segment.slots[root]] = std::move(local.slots[root]);
+    run.slots[part.subgraph.slots[root]] = std::move(local.slots[root]);
   }
 }
 
-void SegmentedPlan::run_plugin(const Part& part, Run& local) {
+void PartitionedPlan::run_plugin(const Part& part, Run& local) {
   try {
     part.executable->run(local);
   } catch (...) {
@@ -198,7 +198,7 @@ void SegmentedPlan::run_plugin(const Part& part, Run& local) {
   check_results(part, local);
 }
 
-void SegmentedPlan::check_results(const Part& part, const Run& local) const {
+void PartitionedPlan::check_results(const Part& part, const Run& local) const {
   const Graph& graph = *part.graph;
   TORCH_CHECK(local.slots.size() == graph.slots, "torch-lazy: backend '", name_, "' left ",
               local.slots.size(), " slots where there were ", graph.slots, ", in run() of ",
@@ -236,8 +236,8 @@ void SegmentedPlan::check_results(const Part& part, const Run& local) const {
   }
 }
 
-/// Gives the segment's data back to the whole run, and says which nodes failed.
-void SegmentedPlan::fail(const Part& part, Run& local, Run& run, bool started) const {
+/// Gives the part's data back to the whole run, and says which nodes failed.
+void PartitionedPlan::fail(const Part& part, Run& local, Run& run, bool started) const {
   const Graph& graph = *part.graph;
   const size_t count = graph.nodes.size();
   local.slots.resize(graph.slots);
@@ -297,18 +297,18 @@ void SegmentedPlan::fail(const Part& part, Run& local, Run& run, bool started) c
     }
   }
   for (uint32_t slot = 0; slot < graph.slots; ++slot) {
-    c10::Storage& outer = run.slots[part.segment.slots[slot]];
+    c10::Storage& outer = run.slots[part.subgraph.slots[slot]];
     if (good[slot] && !outer) {
       outer = std::move(local.slots[slot]);
     }
   }
-  run.completed = part.segment.begin + completed;
+  run.completed = part.subgraph.begin + completed;
   run.failed = failed;
 }
 
 /// A write to memory that someone outside shares is made in that memory.
-void SegmentedPlan::write_shared(const Part& part, const std::vector<Shared>& shared,
-                                 Run& local) const {
+void PartitionedPlan::write_shared(const Part& part, const std::vector<Shared>& shared,
+                                   Run& local) const {
   if (shared.empty()) {
     return;
   }
@@ -360,10 +360,9 @@ void raise_from(const std::string& backend, const std::string& where) {
   }
 }
 
-SegmentedCompilation compile_segments(std::shared_ptr<const Graph> graph, Backend& plugin,
-                                      Backend& base) {
+Compilation compile_parts(std::shared_ptr<const Graph> graph, Backend& plugin, Backend& base) {
   const std::string name = plugin.name();
-  SegmentedCompilation result;
+  Compilation result;
   std::vector<Owner> owners(graph->nodes.size(), Owner::base);
   std::vector<std::exception_ptr> refusals;  // in the order of the refused nodes
   for (size_t i = 0; i < owners.size(); ++i) {
@@ -388,13 +387,13 @@ SegmentedCompilation compile_segments(std::shared_ptr<const Graph> graph, Backen
   }
   std::vector<Part> parts;
   size_t refused = 0;
-  for (Segment& segment : cut(*graph, owners)) {
+  for (Subgraph& subgraph : partition(*graph, owners)) {
     Part part;
-    part.graph = std::make_shared<const Graph>(std::move(segment.graph));
-    part.segment = std::move(segment);
-    if (part.segment.owner == Owner::refused) {
+    part.graph = std::make_shared<const Graph>(std::move(subgraph.graph));
+    part.subgraph = std::move(subgraph);
+    if (part.subgraph.owner == Owner::refused) {
       part.error = refusals[refused++];
-    } else if (part.segment.owner == Owner::base) {
+    } else if (part.subgraph.owner == Owner::base) {
       part.executable = base.compile(part.graph);
     } else {
       part.origins = origins_of(*part.graph);
@@ -412,7 +411,7 @@ SegmentedCompilation compile_segments(std::shared_ptr<const Graph> graph, Backen
     }
     parts.push_back(std::move(part));
   }
-  result.executable = std::make_shared<SegmentedPlan>(std::move(parts), plugin, base);
+  result.executable = std::make_shared<PartitionedPlan>(std::move(parts), plugin, base);
   return result;
 }
 

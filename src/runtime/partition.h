@@ -1,5 +1,5 @@
-// Cuts a graph into segments for two backends: runs of nodes in program order, as long as possible,
-// that one of them executes. A segment is a graph of its own.
+// Cuts a graph into parts for two backends: runs of nodes in program order, as long as possible,
+// that one of them executes. A part is a graph of its own.
 #pragma once
 
 #include <torch_lazy/graph.h>
@@ -12,10 +12,10 @@ namespace torch_lazy {
 enum class Owner : uint8_t {
   base,     // PyTorch's kernels
   plugin,   // the plug-in took it
-  refused,  // the plug-in failed when it was asked; such a node is a segment alone
+  refused,  // the plug-in failed when it was asked; such a node is a part alone
 };
 
-struct Segment {
+struct Subgraph {
   Owner owner = Owner::base;
   size_t begin = 0;           // nodes of the whole graph
   uint32_t first_number = 0;  // of the whole graph's numbers
@@ -24,7 +24,7 @@ struct Segment {
 };
 
 /// `owners` has one entry per node. Memory whose content does not matter is a fresh parameter only
-/// where it dies in its segment; elsewhere whoever runs the segments allocates it.
-std::vector<Segment> cut(const Graph& graph, const std::vector<Owner>& owners);
+/// where it dies in its part; elsewhere whoever runs the parts allocates it.
+std::vector<Subgraph> partition(const Graph& graph, const std::vector<Owner>& owners);
 
 }  // namespace torch_lazy

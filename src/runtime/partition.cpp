@@ -1,5 +1,5 @@
-// Segments of a graph: which values cross their borders, and what may happen to those.
-#include "runtime/segments.h"
+// Parts of a graph: which values cross their borders, and what may happen to those.
+#include "runtime/partition.h"
 
 #include "base/hash.h"
 
@@ -10,7 +10,7 @@ namespace {
 
 constexpr uint32_t kUnseen = ~uint32_t{0};
 
-/// The whole graph's facts about slots, of which each segment needs a part.
+/// The whole graph's facts about slots, of which each part needs some.
 struct Slots {
   explicit Slots(const Graph& graph)
       : bytes(graph.slot_bytes()),
@@ -36,7 +36,7 @@ struct Slots {
   std::vector<size_t> last_use;  // the last node that reads it
   std::vector<char> outlives;    // the whole run
   std::vector<char> fresh;       // memory that no node has touched so far
-  std::vector<uint32_t> local;   // its number in the segment that is being made
+  std::vector<uint32_t> local;   // its number in the part that is being made
 };
 
 std::array<uint64_t, 2> hash_of(const Graph& graph) {
@@ -63,15 +63,15 @@ std::array<uint64_t, 2> hash_of(const Graph& graph) {
   return hash;
 }
 
-/// The segment of the nodes from `begin` to `end`.
-Segment make_segment(const Graph& whole, size_t begin, size_t end, Slots& slots) {
-  Segment segment;
-  segment.begin = begin;
-  segment.first_number = whole.nodes[begin].first_number;
-  Graph& graph = segment.graph;
+/// The part that consists of the nodes from `begin` to `end`.
+Subgraph make_part(const Graph& whole, size_t begin, size_t end, Slots& slots) {
+  Subgraph part;
+  part.begin = begin;
+  part.first_number = whole.nodes[begin].first_number;
+  Graph& graph = part.graph;
   auto number = [&](uint32_t slot) {
-    slots.local[slot] = static_cast<uint32_t>(segment.slots.size());
-    segment.slots.push_back(slot);
+    slots.local[slot] = static_cast<uint32_t>(part.slots.size());
+    part.slots.push_back(slot);
     return slots.local[slot];
   };
   auto survives = [&](uint32_t slot) {
@@ -80,7 +80,7 @@ Segment make_segment(const Graph& whole, size_t begin, size_t end, Slots& slots)
 
   for (size_t i = begin; i < end; ++i) {
     GraphNode node = whole.nodes[i];
-    node.first_number -= segment.first_number;
+    node.first_number -= part.first_number;
     for (uint32_t& operand : node.operands) {
       const uint32_t slot = operand;
       if (slots.local[slot] == kUnseen) {
@@ -105,32 +105,32 @@ Segment make_segment(const Graph& whole, size_t begin, size_t end, Slots& slots)
     }
     graph.nodes.push_back(std::move(node));
   }
-  for (uint32_t slot : segment.slots) {
+  for (uint32_t slot : part.slots) {
     slots.local[slot] = kUnseen;
   }
-  graph.slots = static_cast<uint32_t>(segment.slots.size());
+  graph.slots = static_cast<uint32_t>(part.slots.size());
   graph.numbers = (end < whole.nodes.size() ? whole.nodes[end].first_number : whole.numbers) -
-                  segment.first_number;
+                  part.first_number;
   graph.hash = hash_of(graph);
-  return segment;
+  return part;
 }
 
 }  // namespace
 
-std::vector<Segment> cut(const Graph& graph, const std::vector<Owner>& owners) {
+std::vector<Subgraph> partition(const Graph& graph, const std::vector<Owner>& owners) {
   Slots slots(graph);
-  std::vector<Segment> segments;
+  std::vector<Subgraph> parts;
   for (size_t begin = 0; begin < graph.nodes.size();) {
     size_t end = begin + 1;
     while (end < graph.nodes.size() && owners[end] == owners[begin] &&
            owners[begin] != Owner::refused) {
       ++end;
     }
-    segments.push_back(make_segment(graph, begin, end, slots));
-    segments.back().owner = owners[begin];
+    parts.push_back(make_part(graph, begin, end, slots));
+    parts.back().owner = owners[begin];
     begin = end;
   }
-  return segments;
+  return parts;
 }
 
 }  // namespace torch_lazy

@@ -10,13 +10,12 @@
 
 namespace torch_lazy {
 
-struct SegmentedCompilation {
+struct Compilation {
   std::shared_ptr<Executable> executable;
   bool retry = false;  // the plug-in failed: the first run raises that, the next compiles anew
 };
 
-SegmentedCompilation compile_segments(std::shared_ptr<const Graph> graph, Backend& plugin,
-                                      Backend& base);
+Compilation compile_parts(std::shared_ptr<const Graph> graph, Backend& plugin, Backend& base);
 
 /// Raises the exception in flight again, saying which backend raised it and where.
 [[noreturn]] void raise_from(const std::string& backend, const std::string& where);

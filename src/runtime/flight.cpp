@@ -1,0 +1,231 @@
+// The execution of a flight, and what becomes of its nodes when it fails.
+#include "runtime/flight.h"
+
+#include "base/hooks.h"
+#include "runtime/failure.h"
+
+#include <algorithm>
+#include <unordered_set>
+
+namespace torch_lazy {
+namespace {
+
+bool reads_failed(const Node* node) {
+  return std::any_of(node->operands.begin(), node->operands.end(),
+                     [](const Value* value) { return value->failure != nullptr; });
+}
+
+/// Ends the lives of `failed` (in program order) and of everything recorded that depends on them:
+/// it never comes to be. Buffers that would have been written keep their last good value.
+void doom(c10::ArrayRef<Node*> failed, const std::shared_ptr<Failure>& failure, GraphLock& lock) {
+  Program& program = Program::instance();
+  std::vector<Node*> doomed;
+  size_t next = 0;
+  for (Node* node = failed[0]; node; node = node->next) {
+    const bool itself = next < failed.size() && node == failed[next];
+    next += itself;
+    if (!itself && !reads_failed(node)) {
+      continue;
+    }
+    doomed.push_back(node);
+    for (Value* output : node->outputs) {
+      if (output) {
+        output->failure = failure;
+      }
+    }
+  }
+  for (Node* node : doomed) {
+    ++node->refs;  // none may die while buffers are turned back
+  }
+  // Backwards, so that a chain of writes to one buffer unwinds to the value before the first.
+  for (auto it = doomed.rbegin(); it != doomed.rend(); ++it) {
+    Node* node = *it;
+    size_t fresh = node->description->fresh.size();
+    for (size_t i = fresh; i < node->outputs.size(); ++i) {
+      Value* output = node->outputs[i];
+      if (output && output->owner) {
+        Value* base = node->operands[node->description->writes[i - fresh].operand];
+        Buffer& buffer = *output->owner;
+        if (base->nbytes == buffer.nbytes && !base->undefined()) {
+          program.assign(buffer, base, lock);
+        }
+      }
+    }
+  }
+  for (Node* node : doomed) {
+    program.drop(node, lock);
+  }
+}
+
+/// What depends on parked nodes waits with them.
+void park_dependents(Node* from) {
+  Program& program = Program::instance();
+  for (Node* node = from; node; node = node->next) {
+    if (std::any_of(node->operands.begin(), node->operands.end(), [](const Value* value) {
+          return value->pending() && value->producer->parked;
+        })) {
+      program.park(node);
+    }
+  }
+}
+
+/// Decides what becomes of nodes that failed together. All their flight's nodes are pending again.
+void handle_failure(c10::ArrayRef<Node*> failed, const std::shared_ptr<Failure>& failure,
+                    GraphLock& lock) {
+  const bool passing = is_passing(failure->original);
+  const bool final = is_final(failure->original);
+  std::vector<Node*> hopeless;
+  for (Node* node : failed) {
+    if (reads_failed(node) || (!passing && (final || node->failed))) {
+      hopeless.push_back(node);
+    } else if (!passing) {  // otherwise it stays pending: the next run tries again
+      node->failed = true;
+      Program::instance().park(node);
+    }
+  }
+  if (!passing) {
+    park_dependents(failed[0]->next);
+  }
+  if (!hopeless.empty()) {
+    doom(hopeless, failure, lock);
+  }
+}
+
+/// Data that a run used up before it failed, and that nothing can make again.
+void mark_lost(const Flight& flight, const std::unordered_set<const Value*>& incomplete) {
+  const Collection& c = flight.collection;
+  std::vector<char> fresh(c.values.size(), 0);
+  for (const Parameter& parameter : flight.plan->graph->parameters) {
+    fresh[parameter.slot] = parameter.fresh;
+  }
+  for (size_t slot = 0; slot < c.values.size(); ++slot) {
+    Value* value = c.values[slot];
+    if (!value->data && !value->failure && !fresh[slot] && !incomplete.count(value)) {
+      value->failure = flight.failure;
+    }
+  }
+}
+
+/// Moves the parameters' data into the run. False: some of it never came, because a flight before
+/// this one failed. Needs the graph lock.
+bool load_parameters(Flight& flight) {
+  const Collection& c = flight.collection;
+  for (uint32_t slot : c.parameters) {
+    if (c.values[slot]->producer || c.values[slot]->failure) {
+      return false;
+    }
+  }
+  for (uint32_t slot : c.parameters) {
+    Value* value = c.values[slot];
+    if (value->data) {
+      flight.run.slots[slot] = c.kept[slot] ? value->data : Program::instance().take_data(value);
+    }
+  }
+  return true;
+}
+
+/// The nodes from number `first` on are pending again. Needs the graph lock.
+void give_back(Flight& flight, size_t first) {
+  auto& nodes = flight.collection.nodes;
+  for (size_t i = first; i < nodes.size(); ++i) {
+    nodes[i]->flight = nullptr;
+  }
+  Program::instance().put_back(c10::ArrayRef<Node*>(nodes).slice(first));
+}
+
+void let_go(Flight& flight, GraphLock& lock) {
+  for (Value* value : flight.collection.values) {
+    Program::instance().let_go(value, lock);
+  }
+}
+
+/// A flight whose parameters never came: its nodes wait for another attempt, or share the fate of
+/// what they read.
+void turn_back(Flight& flight) {
+  GraphLock lock;
+  give_back(flight, 0);
+  std::shared_ptr<Failure> failure;
+  for (uint32_t slot : flight.collection.parameters) {
+    if (flight.collection.values[slot]->failure) {
+      failure = flight.collection.values[slot]->failure;
+    }
+  }
+  if (failure) {
+    auto& nodes = flight.collection.nodes;
+    auto hit = std::find_if(nodes.begin(), nodes.end(), reads_failed);
+    if (hit != nodes.end()) {
+      doom(*hit, failure, lock);  // with all that depend on it
+    }
+  }
+  park_dependents(Program::instance().first());
+  let_go(flight, lock);
+}
+
+}  // namespace
+
+void fly(Flight& flight) {
+  Program& program = Program::instance();
+  Collection& c = flight.collection;
+  bool ready = false;
+  {
+    GraphLock lock;
+    ready = load_parameters(flight);
+  }
+  if (!ready) {
+    return turn_back(flight);
+  }
+  std::exception_ptr error;
+  try {
+    hooks::AllowOtherThreads allow;
+    flight.plan->executable->run(flight.run);
+  } catch (...) {
+    error = std::current_exception();
+  }
+  Run& run = flight.run;
+  if (error) {
+    run.completed = std::min(run.completed, c.nodes.size() - 1);
+    flight.failure = make_failure(*c.nodes[run.completed], error);
+    flight.failure->scheduler = flight.scheduler;
+  } else {
+    run.completed = c.nodes.size();
+  }
+  {
+    std::unordered_set<const Value*> incomplete;
+    GraphLock lock;
+    for (size_t i = run.completed; i < c.nodes.size(); ++i) {
+      for (Value* output : c.nodes[i]->outputs) {
+        if (output) {
+          incomplete.insert(output);
+        }
+      }
+    }
+    // Data first: of what the run computed, and (after a failure) of what it did not use up.
+    for (size_t slot = 0; slot < c.values.size(); ++slot) {
+      Value* value = c.values[slot];
+      if (!value->data && run.slots[slot] && (c.kept[slot] || error) && !incomplete.count(value)) {
+        program.set_data(value, std::move(run.slots[slot]));
+      } else if (value->data && run.slots[slot] && value->data.use_count() == 1) {
+        std::swap(value->data, run.slots[slot]);  // the same data, moved to the backend's memory
+      }
+    }
+    for (size_t i = 0; i < run.completed; ++i) {
+      program.retire(c.nodes[i], lock);
+    }
+    if (error) {
+      give_back(flight, run.completed);
+      mark_lost(flight, incomplete);
+      c10::ArrayRef<Node*> rest = c10::ArrayRef<Node*>(c.nodes).slice(run.completed);
+      const size_t failed = run.failed ? std::min(run.failed, rest.size()) : rest.size();
+      handle_failure(rest.slice(0, failed), flight.failure, lock);
+    }
+    let_go(flight, lock);
+  }
+  c.nodes.clear();
+  c.values.clear();
+  run = Run();
+  if (error) {
+    post(flight.failure);
+  }
+}
+
+}  // namespace torch_lazy
