@@ -16,25 +16,6 @@
 namespace torch_lazy {
 namespace {
 
-/// Held from the choice of nodes until their flight is in the queue: a flight never comes before
-/// one whose results it reads.
-class SchedulingLock {
- public:
-  SchedulingLock() : lock_(mutex(), std::defer_lock) {
-    if (!lock_.try_lock()) {
-      hooks::AllowOtherThreads allow;
-      lock_.lock();
-    }
-  }
-
- private:
-  static std::recursive_mutex& mutex() {
-    static auto* instance = new std::recursive_mutex();
-    return *instance;
-  }
-  std::unique_lock<std::recursive_mutex> lock_;
-};
-
 /// Marks the nodes as scheduled and holds their values. Needs the graph lock.
 void start(Flight& flight) {
   Program& program = Program::instance();
