@@ -3,9 +3,13 @@
 
 #include "base/hooks.h"
 #include "runtime/executor.h"
+#include "runtime/queue.h"
 #include "runtime/real_tensor.h"
 
 #include <ATen/ATen.h>
+
+#include <algorithm>
+#include <optional>
 
 namespace torch_lazy {
 namespace {
@@ -153,7 +157,19 @@ std::vector<at::Tensor> Computation::run(c10::ArrayRef<c10::IValue> inputs) {
   return results;
 }
 
-void leaf_values(const Recipe& recipe, std::vector<int64_t>& ids, std::vector<c10::IValue>& values) {
+void read_leaves(at::TensorList tensors, std::vector<int64_t>& ids,
+                 std::vector<c10::IValue>& values) {
+  auto in_flight = [](const Leaf& leaf) { return leaf.in_flight; };
+  std::optional<LeafHold> hold;
+  Recipe recipe;
+  while (true) {
+    hold.emplace();
+    recipe = recipe_of(tensors, /*force=*/true, Past::ignore, &*hold);
+    if (std::none_of(recipe.leaves.begin(), recipe.leaves.end(), in_flight)) {
+      break;
+    }
+    wait_for_all();
+  }
   BelowEverything below;
   for (const Leaf& leaf : recipe.leaves) {
     at::Tensor tensor = real_tensor(leaf.data, leaf.layout);
