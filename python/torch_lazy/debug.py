@@ -62,5 +62,24 @@ def pending_nodes() -> int:
     return _C.pending_nodes()
 
 
+def render_ir_graph(tensors: Iterable[torch.Tensor]) -> str:
+    """The graph behind the tensors, in the language of Graphviz and as torch._lazy writes it."""
+    return _C._lazy._get_tensors_dot(list(tensors))
+
+
+def dump_ir(tensors: Iterable[torch.Tensor], ir_format: str) -> str:
+    """The graph behind the tensors as torch._lazy writes it.
+
+    Args:
+        tensors: lazy tensors.
+        ir_format: "text" for what is recorded, "backend" for what the backend makes of it.
+    """
+    if ir_format == "text":
+        return _C._lazy._get_tensors_text(list(tensors))
+    if ir_format == "backend":
+        return _C._lazy._get_tensors_backend(list(tensors))
+    raise RuntimeError(f"Unrecognized IR format: {ir_format}")
+
+
 def _as_list(tensors: Tensors) -> list[torch.Tensor]:
     return [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
