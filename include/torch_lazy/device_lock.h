@@ -1,6 +1,6 @@
 // Locks of devices. A sync holds the lock of its device while it decides what runs, so whoever else
-// holds it (an executor of one's own, for a run of its own) keeps syncs waiting. A lock carries what
-// went wrong under it to the next one who takes it, exactly once.
+// holds it (an executor of one's own, for a run of its own) keeps syncs waiting. A lock carries
+// what went wrong under it to the next one who takes it, exactly once.
 #pragma once
 
 #include <torch_lazy/export.h>

@@ -93,8 +93,8 @@ class TORCH_LAZY_API GraphExecutor {
   /// The devices that had a tensor, or were asked for a seed, in order.
   std::vector<at::Device> get_active_devices();
 
-  /// Called when memory for a tensor comes and goes. Under the graph's lock: must not touch tensors,
-  /// nor wait. Only called on executors that are not of this very class.
+  /// Called when memory for a tensor comes and goes. Under the graph's lock: must not touch
+  /// tensors, nor wait. Only called on executors that are not of this very class.
   virtual void register_tensor(const LiveTensor& tensor);
   virtual void unregister_tensor(const LiveTensor& tensor);
 
@@ -165,8 +165,8 @@ class TORCH_LAZY_API GraphExecutor {
     std::vector<size_t> parameter_sequence;  // in the order of nodes and operands
   };
 
-  /// Whether a sync runs what this tensor needs. Under the graph's lock: must not touch tensors, nor
-  /// wait. Only called on executors that are not of this very class.
+  /// Whether a sync runs what this tensor needs. Under the graph's lock: must not touch tensors,
+  /// nor wait. Only called on executors that are not of this very class.
   virtual bool should_sync_tensor(const LiveTensor& tensor) const;
 
   /// Waits for the locks of the collection's devices and takes them. Nothing happens if the

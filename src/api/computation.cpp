@@ -98,7 +98,10 @@ c10::Storage memory_of(const at::Tensor& given, const Leaf& leaf, int64_t nbytes
 }  // namespace
 
 Computation::Computation(const Recipe& recipe)
-    : graph_(recipe.graph), leaves_(recipe.leaves), numbers_(recipe.numbers), outputs_(recipe.outputs) {
+    : graph_(recipe.graph),
+      leaves_(recipe.leaves),
+      numbers_(recipe.numbers),
+      outputs_(recipe.outputs) {
   for (Leaf& leaf : leaves_) {
     leaf.data = c10::Storage();
   }
@@ -116,8 +119,9 @@ std::vector<at::Tensor> Computation::run(c10::ArrayRef<c10::IValue> inputs) {
   TORCH_CHECK(inputs.size() == leaves_.size() + numbers_.size(), kWho, "the graph has ",
               leaves_.size(), " tensors and ", numbers_.size(), " numbers as inputs, but ",
               inputs.size(), " were given");
-  hooks::AllowOtherThreads allow;
   std::shared_ptr<Executable> plan = executable();
+  ExecutionLock execution;  // one graph at a time, as for those that are scheduled
+  hooks::AllowOtherThreads allow;
   BelowEverything below;
   Run run;
   run.slots.resize(graph_->slots);
@@ -134,7 +138,16 @@ std::vector<at::Tensor> Computation::run(c10::ArrayRef<c10::IValue> inputs) {
     const size_t position = leaves_.size() + i;
     run.numbers.push_back(convert_number(numbers_[i], inputs[position], position));
   }
-  plan->run(run);
+  try {
+    plan->run(run);
+  } catch (c10::Error& error) {
+    if (run.completed < graph_->nodes.size()) {
+      error.add_context("(torch-lazy: raised by " +
+                        graph_->nodes[run.completed].description->op->name +
+                        " in a graph that was run by its hash)");
+    }
+    throw;
+  }
 
   std::vector<at::Tensor> results;
   for (const RecipeOutput& output : outputs_) {

@@ -6,6 +6,8 @@
 #include "base/settings.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+#include <c10/core/InferenceMode.h>
 
 #include <string_view>
 
@@ -18,6 +20,7 @@ constexpr int64_t kSmallBytes = 1024;
 at::Tensor upload(const at::Tensor& host, at::Device device) {
   static metrics::Counter& misses = metrics::counter("DeviceDataCacheMiss");
   misses.add();
+  c10::InferenceMode normal(false);  // versions are needed
   at::NoGradGuard no_grad;
   return host.to(device, host.scalar_type(), /*non_blocking=*/false, /*copy=*/true);
 }

@@ -1,8 +1,7 @@
 // Waiting for devices and handing errors over.
-#include <torch_lazy/device_lock.h>
-
 #include "base/hooks.h"
 #include "base/metrics.h"
+#include <torch_lazy/device_lock.h>
 
 #include <utility>
 

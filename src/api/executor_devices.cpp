@@ -79,7 +79,8 @@ std::vector<at::Device> GraphExecutor::get_active_devices() {
   return {active.begin(), active.end()};
 }
 
-// ---- Seeds ---------------------------------------------------------------------------------------
+// ---- Seeds
+// ---------------------------------------------------------------------------------------
 
 at::Tensor GraphExecutor::get_rng_seed(at::Device device) {
   const at::Device lazy = checked(device);
@@ -100,7 +101,8 @@ at::Tensor GraphExecutor::value_from_scalar(const at::Scalar& value, at::ScalarT
   return get_device_data(value, dtype, device);
 }
 
-// ---- Constants -----------------------------------------------------------------------------------
+// ---- Constants
+// -----------------------------------------------------------------------------------
 
 at::Tensor GraphExecutor::get_device_data(const at::Tensor& tensor, at::Device device) {
   return DataCache::instance().get(tensor, checked(device));
@@ -116,8 +118,8 @@ at::Tensor GraphExecutor::get_value_for_scalar(const at::Scalar& value, at::Devi
 }
 
 at::Tensor GraphExecutor::get_value_for_expanded_scalar(const at::Scalar& value,
-                                                        at::ScalarType dtype,
-                                                        at::IntArrayRef sizes, at::Device device) {
+                                                        at::ScalarType dtype, at::IntArrayRef sizes,
+                                                        at::Device device) {
   at::Tensor number = get_device_data(value, dtype, device);
   return sizes.empty() ? number : number.expand(sizes);
 }

@@ -1,6 +1,4 @@
 // Synchronisation, and computations that are kept by their hash.
-#include <torch_lazy/graph_executor.h>
-
 #include "api/computation.h"
 #include "api/device_context.h"
 #include "api/live.h"
@@ -11,6 +9,7 @@
 #include "capture/tensor.h"
 #include "runtime/executor.h"
 #include "runtime/plan_cache.h"
+#include <torch_lazy/graph_executor.h>
 #include <torch_lazy/scope.h>
 
 #include <ATen/ATen.h>
@@ -100,7 +99,8 @@ GraphExecutor::GraphExecutor() : state_(std::make_unique<State>()) {}
 
 GraphExecutor::~GraphExecutor() = default;
 
-// ---- Collections ---------------------------------------------------------------------------------
+// ---- Collections
+// ---------------------------------------------------------------------------------
 
 bool GraphExecutor::should_sync_tensor(const LiveTensor&) const {
   return true;
@@ -182,7 +182,8 @@ void GraphExecutor::schedule(SyncCollection& collection) {
   collection.locks.clear();
 }
 
-// ---- Running -------------------------------------------------------------------------------------
+// ---- Running
+// -------------------------------------------------------------------------------------
 
 void GraphExecutor::sync_tensors(at::TensorList tensors, bool wait, bool keep_graph) {
   SyncCollection collection = collect_tensors(tensors, /*force=*/true, keep_graph);
@@ -199,9 +200,8 @@ void GraphExecutor::sync_live_tensors(std::optional<at::Device> device, bool wai
   collection.device = device;
   tensor_collection_barrier(collection);
   if (may_refuse()) {
-    run_live(index_of(device), [this](const Buffer& buffer) {
-      return should_sync_tensor(describe(buffer));
-    });
+    run_live(index_of(device),
+             [this](const Buffer& buffer) { return should_sync_tensor(describe(buffer)); });
   } else {
     run_all(index_of(device));
   }
@@ -270,7 +270,8 @@ size_t GraphExecutor::increment_trim_counter() const {
   return ++trim_counter;
 }
 
-// ---- Graphs and computations ---------------------------------------------------------------------
+// ---- Graphs and computations
+// ---------------------------------------------------------------------
 
 GraphHash GraphExecutor::get_graph_hash(at::TensorList tensors) {
   Recipe recipe = recipe_of(tensors, /*force=*/true);

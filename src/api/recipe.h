@@ -15,7 +15,7 @@ namespace torch_lazy {
 /// Data that a graph reads. Fresh memory, whose content does not matter, is no leaf.
 struct Leaf {
   uint32_t slot = 0;
-  int64_t id = -1;         // of the buffer it was made for
+  int64_t id = -1;  // of the buffer it was made for
   int64_t nbytes = 0;
   c10::Storage data;       // empty while it is in flight, or long gone
   bool in_flight = false;  // being computed
@@ -35,7 +35,7 @@ struct Recipe {
   std::vector<c10::IValue> numbers;    // empty if `past`
   std::vector<RecipeOutput> outputs;   // one per distinct tensor, in the order of the list
   size_t pending = 0;                  // distinct buffers among the tensors' that are not computed
-  bool past = false;  // part of it has run already: only its structure is known
+  bool past = false;                   // part of it has run already: only its structure is known
 };
 
 /// Keeps what leaves hold from being overwritten by what is recorded.

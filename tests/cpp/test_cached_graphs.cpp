@@ -89,8 +89,7 @@ TEST_F(CachedGraphs, B36_B77_NumbersAreListedAsNumbers) {
   EXPECT_EQ(inputs.values[1].toScalar().toDouble(), 5);
   const GraphHash hash = keep({y});
   inputs.values[1] = 2.0;
-  EXPECT_TRUE(
-      at::equal(executor().run_cached_graph(hash, inputs.values)[0], at::full({2}, 3.0f)));
+  EXPECT_TRUE(at::equal(executor().run_cached_graph(hash, inputs.values)[0], at::full({2}, 3.0f)));
 }
 
 TEST_F(CachedGraphs, InputsAreNeverWritten) {

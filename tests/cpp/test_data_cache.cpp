@@ -19,7 +19,8 @@ using torch_lazy::tensor_id;
 
 const at::Device kDevice(at::kLazy, 0);
 
-// ---- LRU (test_cache.cpp of the original) --------------------------------------------------------
+// ---- LRU (test_cache.cpp of the original)
+// --------------------------------------------------------
 
 TEST(LruCache, EvictsTheEntryUsedLongestAgo) {
   torch_lazy::LruCache<int, std::string> cache([] { return 2; });
@@ -61,7 +62,8 @@ TEST(LruCache, SizeZeroKeepsNothing) {
   EXPECT_EQ(cache.find(1), nullptr);
 }
 
-// ---- Small constants -----------------------------------------------------------------------------
+// ---- Small constants
+// -----------------------------------------------------------------------------
 
 class DataCacheTest : public ::testing::Test {
  protected:

@@ -21,7 +21,8 @@ bool is_live(int64_t id) {
   return false;
 }
 
-// ---- Devices -------------------------------------------------------------------------------------
+// ---- Devices
+// -------------------------------------------------------------------------------------
 
 TEST_F(GraphExecutorTest, B42_ADeviceIsActiveFromItsFirstTensorOn) {
   const at::Device device(at::kLazy, 42);
@@ -30,7 +31,9 @@ TEST_F(GraphExecutorTest, B42_ADeviceIsActiveFromItsFirstTensorOn) {
     return std::find(devices.begin(), devices.end(), device) != devices.end();
   };
   EXPECT_FALSE(active());
-  { at::Tensor tensor = at::ones({1}, on(42)); }
+  {
+    at::Tensor tensor = at::ones({1}, on(42));
+  }
   EXPECT_TRUE(active()) << "and it stays so";
 }
 
@@ -90,7 +93,8 @@ TEST_F(GraphExecutorTest, B47_ListingCreatesNothing) {
   EXPECT_EQ(count("CreateLtcTensor"), created);
 }
 
-// ---- Seeds ---------------------------------------------------------------------------------------
+// ---- Seeds
+// ---------------------------------------------------------------------------------------
 
 TEST_F(GraphExecutorTest, B48_TheFirstSeedIs101) {
   EXPECT_EQ(executor().get_running_seed({at::kLazy, 48}), 101u);
@@ -188,7 +192,8 @@ TEST_F(GraphExecutorTest, B54_TheLeafOfSeedsIsOverridable) {
   EXPECT_EQ(replaced.executor.seeds, std::vector<int64_t>{3});
 }
 
-// ---- The executor in use -------------------------------------------------------------------------
+// ---- The executor in use
+// -------------------------------------------------------------------------
 
 TEST_F(GraphExecutorTest, B111_WithoutAnExecutorThereIsAClearError) {
   GraphExecutor* before = GraphExecutor::register_executor(nullptr);
@@ -242,7 +247,8 @@ TEST_F(GraphExecutorTest, B120_WhatToSyncIsOverridable) {
   EXPECT_EQ(b.item<float>(), 2);
 }
 
-// ---- Sync ----------------------------------------------------------------------------------------
+// ---- Sync
+// ----------------------------------------------------------------------------------------
 
 TEST_F(GraphExecutorTest, B112_SyncLiveGivesAllOfADeviceData) {
   at::Tensor a = at::ones({2}, kLazy) + 1;
@@ -528,9 +534,18 @@ TEST_F(GraphExecutorTest, B133_ACacheOfOneForgetsTheOther) {
 
 TEST_F(GraphExecutorTest, B40_TheLatestComputationIsTheOneUsedLast) {
   at::Tensor x = at::ones({2}).to(kDevice);
-  { at::Tensor a = x.exp(); step(); }
-  { at::Tensor b = x.sin(); step(); }
-  { at::Tensor a = x.exp(); step(); }
+  {
+    at::Tensor a = x.exp();
+    step();
+  }
+  {
+    at::Tensor b = x.sin();
+    step();
+  }
+  {
+    at::Tensor a = x.exp();
+    step();
+  }
   EXPECT_NE(executor().latest_computation().find("aten::exp"), std::string::npos);
   executor().clear_computation_cache();
   EXPECT_THROW(executor().latest_computation(), c10::Error);
@@ -549,7 +564,8 @@ TEST_F(GraphExecutorTest, B139_AnEmptySyncThatWaitsWaitsForEarlierWork) {
   EXPECT_EQ(runs(), ran);
 }
 
-// ---- Errors --------------------------------------------------------------------------------------
+// ---- Errors
+// --------------------------------------------------------------------------------------
 
 // The original raises twice (B63, B65); here an error is delivered once.
 TEST_F(GraphExecutorTest, B63_SynchronousErrorsAreRaisedOnce) {
@@ -615,7 +631,8 @@ TEST_F(GraphExecutorTest, B68_B69_WaitDeviceOpsReturnsWhenAllDevicesAreDone) {
   }
 }
 
-// ---- Reading -------------------------------------------------------------------------------------
+// ---- Reading
+// -------------------------------------------------------------------------------------
 
 TEST_F(GraphExecutorTest, B148_GetTensorsIsOneRunAndKeepsTheGraph) {
   at::Tensor x = at::ones({2}).to(kDevice);
@@ -672,7 +689,8 @@ TEST_F(GraphExecutorTest, EagerTensorsHaveNoHash) {
   }
 }
 
-// ---- Steps ---------------------------------------------------------------------------------------
+// ---- Steps
+// ---------------------------------------------------------------------------------------
 
 TEST_F(GraphExecutorTest, B152_AStepResetsScopesAndCounters) {
   for (int i = 0; i < 2; ++i) {
