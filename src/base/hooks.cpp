@@ -14,6 +14,12 @@ std::string source_line() {
   return table.source_line ? table.source_line() : std::string();
 }
 
+void check_interrupt() {
+  if (table.check_interrupt) {
+    table.check_interrupt();
+  }
+}
+
 AllowOtherThreads::AllowOtherThreads() : state_(table.release ? table.release() : nullptr) {}
 
 AllowOtherThreads::~AllowOtherThreads() {

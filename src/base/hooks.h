@@ -14,12 +14,16 @@ struct Table {
   /// Releases the interpreter's lock if this thread holds it; the result goes to `reacquire`.
   void* (*release)() = nullptr;
   void (*reacquire)(void*) = nullptr;
+  /// Raises the host language's error if the user has interrupted the program.
+  void (*check_interrupt)() = nullptr;
 };
 
 TORCH_LAZY_API void install(const Table& table);
 
 /// Empty when there is no host language or no line of the user's.
 std::string source_line();
+
+void check_interrupt();
 
 /// Releases the interpreter's lock for a scope in which this thread may wait or compute for long.
 class AllowOtherThreads {

@@ -27,12 +27,19 @@ void mark_step(bool wait) {
   }
 }
 
-void sync() {
+void sync(bool wait) {
   run_all();
+  if (wait) {
+    wait_for_device();
+  }
 }
 
-void sync(at::TensorList tensors) {
-  run_buffers(buffers_of(tensors));
+void sync(at::TensorList tensors, bool wait) {
+  std::vector<Buffer*> buffers = buffers_of(tensors);
+  run_buffers(buffers);
+  if (wait) {
+    wait_for_buffers(buffers);
+  }
 }
 
 void wait_device_ops() {
@@ -49,7 +56,7 @@ at::Tensor from_real(const at::Tensor& tensor) {
   TORCH_CHECK(tensor.device().type() == real_device().type(),
               "torch-lazy: from_real takes a tensor of the real device, ", real_device(),
               ", but got one on ", tensor.device());
-  return adopt(tensor);
+  return adopt(tensor, 0);
 }
 
 int64_t tensor_id(const at::Tensor& tensor) {

@@ -37,13 +37,20 @@ def count(name):
     return metrics.counter_value(name) or 0
 
 
-def run_program(source, *arguments, **environment):
-    """Runs a program in a process of its own, where it can import this file; returns its output."""
+def run_program(program, *arguments, **environment):
+    """Runs a program, text or a file, in a process of its own; it can import this file too.
+
+    Returns what it prints.
+    """
     here = str(pathlib.Path(__file__).parent)
-    path = os.pathsep.join([here, os.environ.get("PYTHONPATH", "")])
+    how = [str(program)] if isinstance(program, pathlib.Path) else ["-c", program]
     result = subprocess.run(
-        [sys.executable, "-c", source, *map(str, arguments)],
-        env={**os.environ, "PYTHONPATH": path, **environment},
+        [sys.executable, *how, *map(str, arguments)],
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join([here, os.environ.get("PYTHONPATH", "")]),
+            **environment,
+        },
         capture_output=True,
         text=True,
     )
