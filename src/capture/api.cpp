@@ -1,4 +1,4 @@
-// The public functions of torch_lazy.h.
+// The public functions of torch_lazy.h, but those that are the executor's (api/steps.cpp).
 #include "base/metrics.h"
 #include "base/settings.h"
 #include "capture/tensor.h"
@@ -20,30 +20,12 @@ std::vector<Buffer*> buffers_of(at::TensorList tensors) {
 
 }  // namespace
 
-void mark_step(bool wait) {
-  end_step();
-  if (wait) {
-    wait_for_device();
-  }
-}
-
-void sync(bool wait) {
-  run_all();
-  if (wait) {
-    wait_for_device();
-  }
-}
-
 void sync(at::TensorList tensors, bool wait) {
   std::vector<Buffer*> buffers = buffers_of(tensors);
   run_buffers(buffers);
   if (wait) {
     wait_for_buffers(buffers);
   }
-}
-
-void wait_device_ops() {
-  wait_for_device();
 }
 
 at::Tensor to_real(const at::Tensor& tensor) {

@@ -16,6 +16,7 @@
 #include <c10/util/SmallVector.h>
 
 #include <atomic>
+#include <bitset>
 #include <cstdint>
 #include <exception>
 #include <memory>
@@ -190,7 +191,15 @@ class TORCH_LAZY_API Program {
 
   Segment& segment() { return segment_; }
 
+  /// The devices that ever had a buffer, in order.
+  std::vector<c10::DeviceIndex> devices() const;
+
+  /// Told when buffers come and go, under the graph lock; null: nobody.
+  using Observer = void (*)(const Buffer& buffer, bool born);
+  void set_observer(Observer observer) { observer_ = observer; }
+
   void remember(Value* value, History history);
+  void forget_history(Value* value);
   const History* history(const Value* value) const;
   void forget_histories();
 
@@ -213,6 +222,8 @@ class TORCH_LAZY_API Program {
   int64_t peak_bytes_ = 0;
   Segment segment_;
   std::unordered_map<Value*, History> histories_;
+  std::bitset<128> devices_;
+  Observer observer_ = nullptr;
 };
 
 }  // namespace torch_lazy

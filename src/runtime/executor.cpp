@@ -174,13 +174,19 @@ void run(const SyncRequest& request) {
 /// Values that stay while other threads go on recording.
 class Held {
  public:
+  Held() = default;
   explicit Held(c10::ArrayRef<Buffer*> buffers) {
     GraphLock lock;
     for (Buffer* buffer : buffers) {
-      Value* value = Program::instance().value_of(*buffer);
-      Program::instance().begin_reading(value);
-      values.push_back(value);
+      add(*buffer);
     }
+  }
+
+  /// Needs the graph lock.
+  void add(Buffer& buffer) {
+    Value* value = Program::instance().value_of(buffer);
+    Program::instance().begin_reading(value);
+    values.push_back(value);
   }
 
   ~Held() {
@@ -234,6 +240,22 @@ void run_all(std::optional<c10::DeviceIndex> device) {
   SyncRequest request;
   request.everything = true;
   request.device = device;
+  run(request);
+}
+
+void run_live(std::optional<c10::DeviceIndex> device,
+              const std::function<bool(const Buffer&)>& wanted) {
+  Held held;
+  {
+    GraphLock lock;
+    for (Buffer* buffer : Program::instance().live_buffers(device)) {
+      if (buffer->current && buffer->current->pending() && wanted(*buffer)) {
+        held.add(*buffer);
+      }
+    }
+  }
+  SyncRequest request;
+  request.values = held.values;
   run(request);
 }
 
@@ -311,14 +333,6 @@ Reading::~Reading() {
 
 c10::Storage materialize(Buffer& buffer, bool to_write) {
   return Reading(buffer, to_write).storage();
-}
-
-void end_step(std::optional<c10::DeviceIndex> device) {
-  static metrics::Counter& steps = metrics::counter("MarkStep");
-  run_all(device);
-  GraphLock lock;
-  Program::instance().forget_histories();
-  steps.add();
 }
 
 void wait_for_device() {
