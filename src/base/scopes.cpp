@@ -24,10 +24,10 @@ struct Scopes {
 thread_local Scopes scopes;
 thread_local std::vector<SourceLocation> source_scopes;  // innermost last
 
-/// "main" of "int main(int, char**)".
+/// "step" of "void Trainer::step(int)".
 std::string plain_name(std::string signature) {
   signature.resize(std::min(signature.find('('), signature.size()));
-  return signature.substr(signature.rfind(' ') + 1);
+  return signature.substr(signature.find_last_of(": ") + 1);
 }
 
 bool is_installed(const std::string& file) {

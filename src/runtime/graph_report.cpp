@@ -36,8 +36,8 @@ void append_to_file(const std::string& path, const std::string& text) {
   file << text;
   file.flush();
   if (!file) {
-    static bool told = false;
-    if (!std::exchange(told, true)) {
+    static std::string told;
+    if (std::exchange(told, path) != path) {
       std::cerr << "torch-lazy: cannot write graphs to " << path << " (LTC_SAVE_TENSORS_FILE)"
                 << std::endl;
     }
