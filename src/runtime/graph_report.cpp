@@ -24,9 +24,7 @@ std::string graph_in_format(SaveFormat format, c10::ArrayRef<const Value*> roots
   if (format == SaveFormat::backend) {
     return backend_text();
   }
-  BelowModes below;
-  GraphLock lock;
-  return dump_values(roots, {}, format == SaveFormat::dot ? DumpFormat::dot : DumpFormat::text);
+  return dump_values(roots, format == SaveFormat::dot ? DumpFormat::dot : DumpFormat::text);
 }
 
 void append_to_file(const std::string& path, const std::string& text) {
