@@ -1,6 +1,7 @@
 """Text and dot of graphs, in the form of PyTorch's Lazy Tensor Core; scopes and source lines."""
 
 import os
+import re
 import subprocess
 import sys
 
@@ -244,6 +245,17 @@ def test_scopes_start_again_after_a_step():
         assert debug.current_scope() == "a.1"
 
 
+def test_a_step_must_not_end_inside_a_scope(x):
+    with debug.scope("a"):
+        y = x.exp()
+        with pytest.raises(RuntimeError, match=r"inside the scope a\.\d+"):
+            torch_lazy.mark_step()
+    assert not debug.is_pending(y)
+    torch_lazy.mark_step()
+    with debug.scope("a"):
+        assert debug.current_scope() == "a.1"
+
+
 def test_frames_are_pythons_innermost_first():
     def inner():
         return _C.source_frames()
@@ -269,3 +281,105 @@ def test_the_first_frame_of_the_users(tmp_path):
         [sys.executable, script], capture_output=True, text=True, env=os.environ, check=True
     )
     assert result.stdout == f"{script} <module> 4\n"
+
+
+# ---- Saved graphs --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def saved(tmp_path):
+    """Returns the reports about graphs that ran since the last call, without the empty lines around
+    them."""
+    path = tmp_path / "graphs.txt"
+
+    def reports():
+        content = path.read_text() if path.exists() else ""
+        path.unlink(missing_ok=True)
+        assert content == "" or content.endswith("\n## END_GRAPH\n\n\n")
+        return content.split("\n## END_GRAPH\n\n\n")[:-1]
+
+    torch_lazy.sync()
+    before = _C.get_setting("LTC_SAVE_TENSORS_FILE")
+    _C.set_setting("LTC_SAVE_TENSORS_FILE", str(path))
+    yield reports
+    _C.set_setting("LTC_SAVE_TENSORS_FILE", before)
+
+
+def run_a_step(x):
+    y = x.exp()
+    torch_lazy.mark_step()
+    return y
+
+
+def test_every_graph_is_saved_also_when_it_is_known(x, saved):
+    y = run_a_step(x)
+    (first,) = saved()
+    y = run_a_step(x)
+    (second,) = saved()
+    assert first.split("Hashes: ")[1] == second.split("Hashes: ")[1]
+    torch_lazy.mark_step()
+    assert saved() == []
+    y.neg().tolist()
+    assert len(saved()) == 1
+
+
+def test_a_report_has_frames_hash_and_graph(x, saved):
+    run_a_step(x)
+    (report,) = saved()
+    step = torch_lazy.mark_step.__code__
+    found = re.fullmatch(
+        r"\[ScheduleSyncTensorsGraph\]\nPython Stacktrace:\n((?:  .* \(.*:\d+\)\n)+)\n"
+        r"Hashes: \([0-9a-f]{17,32}\)\n\n## BEGIN_GRAPH\n(.*)",
+        report,
+        re.DOTALL,
+    )
+    assert found, report
+    frames = found[1].splitlines()
+    assert re.fullmatch(rf"  mark_step \({re.escape(step.co_filename)}:\d+\)", frames[0])
+    line = run_a_step.__code__.co_firstlineno + 2
+    assert frames[1] == f"  run_a_step ({__file__}:{line})"
+    assert frames[2].startswith("  test_a_report_has_frames_hash_and_graph (")
+    assert found[2] == (
+        f"IR {{\n  %0 = [Float[2,3]] {DATA}\n  %1 = [Float[2,3]] aten::exp(%0), ROOT=0\n}}\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "form, start", [("dot", "digraph G {\n"), ("backend", "graph("), ("text", "IR {\n")]
+)
+def test_formats_of_saved_graphs(x, saved, form, start):
+    _C.set_setting("LTC_SAVE_TENSORS_FMT", form)
+    try:
+        run_a_step(x)
+    finally:
+        _C.set_setting("LTC_SAVE_TENSORS_FMT", "text")
+    (report,) = saved()
+    graph = report.split("## BEGIN_GRAPH\n")[1]
+    assert graph.startswith(start)
+    assert "aten::exp" in graph
+
+
+def test_the_environment_is_read_when_the_first_graph_runs(tmp_path):
+    program = (
+        "import os, torch, torch_lazy\n"
+        "x = torch.ones(2, device='lazy')\n"
+        "os.environ['LTC_SAVE_TENSORS_FILE'] = 'first.txt'\n"
+        "os.environ['LTC_SAVE_TENSORS_FMT'] = 'jpeg'\n"
+        "torch_lazy.mark_step()\n"
+        "os.environ['LTC_SAVE_TENSORS_FILE'] = 'second.txt'\n"
+        "x.exp().tolist()\n"
+    )
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("LTC_")}
+    result = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=environment,
+        check=True,
+    )
+    assert result.stderr.count("Invalid save graph format: jpeg") == 1
+    assert os.listdir(tmp_path) == ["first.txt"]
+    content = (tmp_path / "first.txt").read_text()
+    assert content.count("## BEGIN_GRAPH\nIR {") == 2
+    assert "aten::ones" in content and "aten::exp" in content
