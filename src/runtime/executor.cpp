@@ -4,9 +4,11 @@
 #include "base/fault.h"
 #include "base/hooks.h"
 #include "base/metrics.h"
+#include "base/scopes.h"
 #include "base/settings.h"
 #include "ir/trace.h"
 #include "runtime/failure.h"
+#include "runtime/graph_report.h"
 #include "runtime/selection.h"
 
 #include <ATen/ATen.h>
@@ -121,6 +123,19 @@ void keep_history(const SyncRequest& request, const Flight& flight) {
   }
 }
 
+/// For people who follow which graphs run.
+void report(const Flight& flight) {
+  if (!saves_graph_reports()) {
+    return;
+  }
+  const Graph& graph = *flight.plan->graph;
+  std::vector<const Value*> roots;
+  for (uint32_t slot : graph.roots) {
+    roots.push_back(flight.collection.values[slot]);
+  }
+  save_graph_report(roots, {graph.hash}, [&] { return graph.text(); });
+}
+
 /// Puts what is asked for into the queue; null: there was nothing to do.
 FlightPtr schedule(const SyncRequest& request) {
   SchedulingLock scheduling;
@@ -141,6 +156,7 @@ FlightPtr schedule(const SyncRequest& request) {
       prepared.known->plan = flight->plan;
     }
   }
+  report(*flight);
   if (!request.everything) {
     keep_history(request, *flight);
   }
