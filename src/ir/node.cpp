@@ -67,7 +67,10 @@ void Program::assign(Buffer& buffer, Value* value, GraphLock& lock) {
     retain(value);
     value->owner = &buffer;
     update_held(value);
+    ++buffer.generation;
   }
+  buffer.leaf = false;
+  buffer.host = false;
   buffer.current = value;
   if (before) {
     before->owner = nullptr;

@@ -67,6 +67,11 @@ struct Buffer {
   uint64_t id = 0;
   int64_t nbytes = 0;
   Value* current = nullptr;  // null: undefined
+  uint64_t generation = 0;   // values it has had
+  // Of the current value (LazyTensor): it was asked for as a leaf of the graph; it is known to the
+  // program as host data.
+  bool leaf = false;
+  bool host = false;
 };
 
 /// The graph lock, held. It guards every field above, the list below and the description table.
