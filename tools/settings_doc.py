@@ -11,6 +11,8 @@ ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src/base/settings.cpp"
 TARGET = ROOT / "docs/settings.md"
 
+NAME = r"(?:TORCH_LAZY|LTC)_\w+"
+
 INTRODUCTION = """\
 # Settings
 
@@ -29,6 +31,10 @@ for row in torch_lazy.config.table():
 
 Numbers are whole; switches are 1 or 0. A wrong name or value is an error that says what to write.
 
+The variables and flags of PyTorch's Lazy Tensor Core are honoured: `LTC_...` under their names, and
+a flag `torch_lazy_...` as the setting of that name in capitals. Where one of them only repeats a
+setting of ours and both are in the environment, ours counts.
+
 | name | default | meaning |
 |---|---|---|
 """
@@ -37,7 +43,7 @@ Numbers are whole; switches are 1 or 0. A wrong name or value is an error that s
 def rows(source: str) -> list[tuple[str, str, str]]:
     """Name, default and meaning: three string literals in a row, the last possibly in pieces."""
     literal = r'"((?:[^"\\]|\\.)*)"'
-    row = rf'"(TORCH_LAZY_\w+)",\s*{literal},\s*((?:{literal}\s*)+),'
+    row = rf'"({NAME})",\s*{literal},\s*((?:{literal}\s*)+),'
     found = []
     for match in re.finditer(row, source):
         meaning = "".join(re.findall(literal, match[3]))
@@ -48,10 +54,15 @@ def rows(source: str) -> list[tuple[str, str, str]]:
 def document() -> str:
     source = SOURCE.read_text(encoding="utf-8")
     table = rows(source)
-    declared = set(re.findall(r"// (TORCH_LAZY_\w+)", SOURCE.with_suffix(".h").read_text()))
+    header = SOURCE.with_suffix(".h").read_text(encoding="utf-8")
+    fields = re.findall(rf";\s*// ({NAME}(?:, {NAME})*)$", header, re.MULTILINE)
+    declared = {name for names in fields for name in names.split(", ")}
     if {name for name, _, _ in table} != declared:
         raise SystemExit(f"{SOURCE}: its table could not be read; adapt tools/settings_doc.py")
-    lines = [f"| `{name}` | `{default}` | {meaning} |\n" for name, default, meaning in table]
+    lines = [
+        f"| `{name}` | {f'`{default}`' if default else 'empty'} | {meaning} |\n"
+        for name, default, meaning in table
+    ]
     return INTRODUCTION + "".join(lines)
 
 

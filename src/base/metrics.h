@@ -14,6 +14,9 @@ namespace torch_lazy::metrics {
 class Counter {
  public:
   void add(int64_t n = 1) { value_.fetch_add(n, std::memory_order_relaxed); }
+  /// The same where only holders of one lock, which the caller holds, ever add: no locked
+  /// instruction.
+  void add_guarded(int64_t n = 1) { value_.store(value() + n, std::memory_order_relaxed); }
   int64_t value() const { return value_.load(std::memory_order_relaxed); }
   void reset() { value_.store(0, std::memory_order_relaxed); }
 
