@@ -1,0 +1,45 @@
+// A computation that is kept by its graph's hash: runs on plain tensors and numbers, as often as
+// wanted, without lazy tensors.
+#pragma once
+
+#include "api/recipe.h"
+#include <torch_lazy/backend.h>
+
+#include <ATen/core/ivalue.h>
+
+#include <memory>
+#include <mutex>
+#include <vector>
+
+namespace torch_lazy {
+
+class Computation {
+ public:
+  /// Takes the structure of the recipe, not its data.
+  explicit Computation(const Recipe& recipe);
+
+  /// One result per distinct tensor of the list that was recipe. `inputs`: what the leaves stand
+  /// for, then the numbers. They are never written; a result that is an input unchanged is that
+  /// very tensor.
+  std::vector<at::Tensor> run(c10::ArrayRef<c10::IValue> inputs);
+
+  const Graph& graph() const { return *graph_; }
+  std::string text() const { return graph_->text(); }
+
+ private:
+  std::shared_ptr<Executable> executable();
+
+  std::shared_ptr<const Graph> graph_;
+  std::vector<Leaf> leaves_;
+  std::vector<c10::IValue> numbers_;  // as recorded: their kinds are part of the graph
+  std::vector<RecipeOutput> outputs_;
+  std::mutex mutex_;
+  std::shared_ptr<Executable> executable_;
+};
+
+/// What the leaves and the numbers of a recipe are now, in the order in which `run` takes them:
+/// plain tensors over the leaves' memory (a copy where a pending write will change it), numbers.
+/// `ids`: of the buffers that the leaves belonged to, -1 for numbers.
+void leaf_values(const Recipe& recipe, std::vector<int64_t>& ids, std::vector<c10::IValue>& values);
+
+}  // namespace torch_lazy
