@@ -68,15 +68,14 @@ class TORCH_LAZY_API Backend {
   /// Waits until everything that was run has finished on the device.
   virtual void wait();
 
-  /// The seed of the backend's random numbers, when it is set and at every step.
+  /// The seed of the backend's random numbers, when it is set and at every step. Any thread.
   virtual void seed(uint64_t seed);
 
-  /// The backend's own part of the metrics report.
+  /// The backend's own part of the metrics report. Any thread.
   virtual std::string metrics() const;
 };
 
-// ---- For those who write a backend
-// ---------------------------------------------------------------
+// ---- For those who write a backend --------------------------------------------------------------
 
 /// The value of one of a node's numbers: a scalar, or a tensor without dimensions on the CPU.
 TORCH_LAZY_API c10::Scalar number_value(const c10::IValue& number);
@@ -113,8 +112,7 @@ struct BackendPlugin {
     return &plugin;                                                                  \
   }
 
-// ---- For those who use one
-// -----------------------------------------------------------------------
+// ---- For those who use one ----------------------------------------------------------------------
 
 /// Loads a plug-in and uses it for every graph from now on. Nothing may be pending.
 TORCH_LAZY_API void load_backend(const std::string& path);

@@ -4,9 +4,13 @@
 #include "base/hooks.h"
 #include "runtime/backend_choice.h"
 #include "runtime/executor.h"
+#include "runtime/queue.h"
 #include "runtime/real_tensor.h"
 
 #include <ATen/ATen.h>
+
+#include <algorithm>
+#include <optional>
 
 namespace torch_lazy {
 namespace {
@@ -116,8 +120,9 @@ std::vector<at::Tensor> Computation::run(c10::ArrayRef<c10::IValue> inputs) {
   TORCH_CHECK(inputs.size() == leaves_.size() + numbers_.size(), kWho, "the graph has ",
               leaves_.size(), " tensors and ", numbers_.size(), " numbers as inputs, but ",
               inputs.size(), " were given");
-  hooks::AllowOtherThreads allow;
   std::shared_ptr<Executable> plan = executable();
+  ExecutionLock execution;  // one graph at a time, as for those that are scheduled
+  hooks::AllowOtherThreads allow;
   BelowEverything below;
   Run run;
   run.slots.resize(graph_->slots);
@@ -134,9 +139,15 @@ std::vector<at::Tensor> Computation::run(c10::ArrayRef<c10::IValue> inputs) {
     const size_t position = leaves_.size() + i;
     run.numbers.push_back(convert_number(numbers_[i], inputs[position], position));
   }
-  {
-    ExecutionLock execution;  // a backend runs one graph at a time
+  try {
     plan->run(run);
+  } catch (c10::Error& error) {
+    if (run.completed < graph_->nodes.size()) {
+      error.add_context("(torch-lazy: raised by " +
+                        graph_->nodes[run.completed].description->op->name +
+                        " in a graph that was run by its hash)");
+    }
+    throw;
   }
 
   std::vector<at::Tensor> results;
@@ -160,8 +171,19 @@ std::vector<at::Tensor> Computation::run(c10::ArrayRef<c10::IValue> inputs) {
   return results;
 }
 
-void leaf_values(const Recipe& recipe, std::vector<int64_t>& ids,
+void read_leaves(at::TensorList tensors, std::vector<int64_t>& ids,
                  std::vector<c10::IValue>& values) {
+  auto in_flight = [](const Leaf& leaf) { return leaf.in_flight; };
+  std::optional<LeafHold> hold;
+  Recipe recipe;
+  while (true) {
+    hold.emplace();
+    recipe = recipe_of(tensors, /*force=*/true, Past::ignore, &*hold);
+    if (std::none_of(recipe.leaves.begin(), recipe.leaves.end(), in_flight)) {
+      break;
+    }
+    wait_for_all();
+  }
   BelowEverything below;
   for (const Leaf& leaf : recipe.leaves) {
     at::Tensor tensor = real_tensor(to_real_memory(leaf.data), leaf.layout);

@@ -5,7 +5,7 @@
 #include "base/hash.h"
 #include "base/hooks.h"
 #include "base/metrics.h"
-#include "base/settings.h"
+#include "base/scopes.h"
 #include "capture/tensor.h"
 #include "ir/description_table.h"
 #include "ir/trace.h"
@@ -96,9 +96,8 @@ bool append_node(Call& call, Description& description, c10::ArrayRef<at::Tensor>
   node->description = DescriptionPtr::reclaim_copy(&description);
   node->numbers.assign(std::make_move_iterator(call.numbers.begin()),
                        std::make_move_iterator(call.numbers.end()));
-  if (settings().source_lines.load(std::memory_order_relaxed)) {
-    node->source = hooks::source_line();
-  }
+  node->source = source_for_node();
+  node->scope = scope_for_node();
   const bool overwritten = overwrites_all(call);
 
   GraphLock lock;

@@ -91,7 +91,10 @@ void Program::assign(Buffer& buffer, Value* value, GraphLock& lock) {
     }
     update_held(value);
     segment_.update(value);
+    ++buffer.generation;
   }
+  buffer.leaf = false;
+  buffer.host = false;
   buffer.current = value;
   if (before) {
     before->owner = nullptr;
@@ -277,6 +280,10 @@ void Program::list(Buffer& buffer) {
   }
   static metrics::Counter& created = metrics::counter("CreateLtcTensor");
   created.add_guarded();
+  devices_.set(static_cast<size_t>(buffer.device));
+  if (observer_) {
+    observer_(buffer, true);
+  }
   buffer.listed = true;
   buffer.next = first_buffer_;
   if (first_buffer_) {
@@ -291,6 +298,9 @@ void Program::unlist(Buffer& buffer) {
   }
   static metrics::Counter& destroyed = metrics::counter("DestroyLtcTensor");
   destroyed.add_guarded();
+  if (observer_) {
+    observer_(buffer, false);
+  }
   buffer.listed = false;
   (buffer.previous ? buffer.previous->next : first_buffer_) = buffer.next;
   if (buffer.next) {
@@ -308,6 +318,23 @@ std::vector<Buffer*> Program::live_buffers(std::optional<c10::DeviceIndex> devic
   std::sort(buffers.begin(), buffers.end(),
             [](const Buffer* a, const Buffer* b) { return a->id < b->id; });
   return buffers;
+}
+
+std::vector<c10::DeviceIndex> Program::devices() const {
+  std::vector<c10::DeviceIndex> devices;
+  for (size_t i = 0; i < devices_.size(); ++i) {
+    if (devices_[i]) {
+      devices.push_back(static_cast<c10::DeviceIndex>(i));
+    }
+  }
+  return devices;
+}
+
+void Program::forget_history(Value* value) {
+  if (value && value->has_history) {
+    value->has_history = false;
+    histories_.erase(value);
+  }
 }
 
 void Program::remember(Value* value, History history) {

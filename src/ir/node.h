@@ -16,6 +16,7 @@
 #include <c10/util/SmallVector.h>
 
 #include <atomic>
+#include <bitset>
 #include <cstdint>
 #include <exception>
 #include <memory>
@@ -74,6 +75,7 @@ struct Node {
   c10::SmallVector<Value*, 4> operands;
   c10::SmallVector<Value*, 3> outputs;  // fresh outputs, then one per write; null: dead or repeated
   c10::SmallVector<c10::IValue, 2> numbers;
+  std::shared_ptr<const std::string> scope;  // with TORCH_LAZY_IR_DEBUG
   std::string source;
   Flight* flight = nullptr;  // while it is scheduled
   bool failed = false;       // an attempt to execute it failed
@@ -99,6 +101,11 @@ struct Buffer {
   Value* current = nullptr;  // null: undefined
   c10::DeviceIndex device = 0;
   bool listed = false;
+  uint64_t generation = 0;   // values it has had
+  // Of the current value (LazyTensor): it was asked for as a leaf of the graph; it is known to the
+  // program as host data.
+  bool leaf = false;
+  bool host = false;
   Buffer* previous = nullptr;  // live buffers
   Buffer* next = nullptr;
 };
@@ -190,7 +197,15 @@ class TORCH_LAZY_API Program {
 
   Segment& segment() { return segment_; }
 
+  /// The devices that ever had a buffer, in order.
+  std::vector<c10::DeviceIndex> devices() const;
+
+  /// Told when buffers come and go, under the graph lock; null: nobody.
+  using Observer = void (*)(const Buffer& buffer, bool born);
+  void set_observer(Observer observer) { observer_ = observer; }
+
   void remember(Value* value, History history);
+  void forget_history(Value* value);
   const History* history(const Value* value) const;
   void forget_histories();
 
@@ -213,6 +228,8 @@ class TORCH_LAZY_API Program {
   int64_t peak_bytes_ = 0;
   Segment segment_;
   std::unordered_map<Value*, History> histories_;
+  std::bitset<128> devices_;
+  Observer observer_ = nullptr;
 };
 
 }  // namespace torch_lazy

@@ -43,39 +43,49 @@ Choice& choice() {
 class CompiledGraph : public Executable {
  public:
   explicit CompiledGraph(std::shared_ptr<const Graph> graph) : graph_(std::move(graph)) {
-    compile();
+    current();
   }
 
   void run(Run& run) override {
-    if (generation_ != choice().generation.load(std::memory_order_acquire)) {
-      compile();
+    std::shared_ptr<Executable> executable = current();
+    if (failed_) {
+      generation_ = 0;  // this attempt raises what went wrong; the next compiles anew
     }
-    if (compilation_.retry) {
-      generation_ = 0;
-    }
-    compilation_.executable->run(run);
+    executable->run(run);
   }
 
-  std::string text() const override { return compilation_.executable->text(); }
+  std::string text() const override {
+    std::lock_guard<std::mutex> lock(compiling());
+    return executable_->text();
+  }
 
  private:
-  void compile() {
-    // A plug-in compiles one graph at a time: on a thread that schedules, or on the one that runs.
-    static std::mutex mutex;
-    std::unique_lock<std::mutex> lock(mutex, std::defer_lock);
-    if (!lock.try_lock()) {
-      hooks::AllowOtherThreads allow;
-      lock.lock();
-    }
-    generation_ = choice().generation.load(std::memory_order_acquire);
-    Backend* plugin = choice().plugin.load(std::memory_order_acquire);
-    compilation_ =
-        plugin ? compile_parts(graph_, *plugin, base()) : Compilation{base().compile(graph_)};
+  /// A plug-in compiles one graph at a time: on a thread that schedules, or on the one that runs.
+  static std::mutex& compiling() {
+    static auto* mutex = new std::mutex();
+    return *mutex;
   }
 
-  std::shared_ptr<const Graph> graph_;
-  uint64_t generation_ = 0;
-  Compilation compilation_;
+  std::shared_ptr<Executable> current() {
+    const uint64_t generation = choice().generation.load(std::memory_order_acquire);
+    if (generation_ == generation) {
+      return executable_;
+    }
+    hooks::AllowOtherThreads allow;
+    std::lock_guard<std::mutex> lock(compiling());
+    Backend* plugin = choice().plugin.load(std::memory_order_acquire);
+    Compilation compilation =
+        plugin ? compile_parts(graph_, *plugin, base()) : Compilation{base().compile(graph_)};
+    executable_ = std::move(compilation.executable);
+    failed_ = compilation.failed;
+    generation_ = generation;
+    return executable_;
+  }
+
+  const std::shared_ptr<const Graph> graph_;
+  std::shared_ptr<Executable> executable_;
+  bool failed_ = false;
+  uint64_t generation_ = 0;  // of the choice for which it was compiled
 };
 
 /// What the runtime talks to.

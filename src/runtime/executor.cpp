@@ -4,10 +4,12 @@
 #include "base/fault.h"
 #include "base/hooks.h"
 #include "base/metrics.h"
+#include "base/scopes.h"
 #include "base/settings.h"
 #include "ir/trace.h"
 #include "runtime/backend_choice.h"
 #include "runtime/failure.h"
+#include "runtime/graph_report.h"
 #include "runtime/selection.h"
 
 #include <ATen/ATen.h>
@@ -16,25 +18,6 @@
 
 namespace torch_lazy {
 namespace {
-
-/// Held from the choice of nodes until their flight is in the queue: a flight never comes before
-/// one whose results it reads.
-class SchedulingLock {
- public:
-  SchedulingLock() : lock_(mutex(), std::defer_lock) {
-    if (!lock_.try_lock()) {
-      hooks::AllowOtherThreads allow;
-      lock_.lock();
-    }
-  }
-
- private:
-  static std::recursive_mutex& mutex() {
-    static auto* instance = new std::recursive_mutex();
-    return *instance;
-  }
-  std::unique_lock<std::recursive_mutex> lock_;
-};
 
 /// Marks the nodes as scheduled and holds their values. Needs the graph lock.
 void start(Flight& flight) {
@@ -76,7 +59,11 @@ std::shared_ptr<Plan> plan_for(Collection& collection) {
     GraphLock lock;
     plan->graph = std::make_shared<const Graph>(make_graph(collection));
   }
-  plan->executable = backend().compile(plan->graph);
+  {
+    static metrics::Metric& time = metrics::metric("CompileTime", metrics::Kind::time);
+    metrics::TimedSection timed(time);
+    plan->executable = backend().compile(plan->graph);
+  }
   plan->signature = std::move(collection.signature);
   plans.add(plan);
   return plan;
@@ -141,6 +128,19 @@ void keep_history(const SyncRequest& request, const Flight& flight) {
   }
 }
 
+/// For people who follow which graphs run.
+void report(const Flight& flight) {
+  if (!saves_graph_reports()) {
+    return;
+  }
+  const Graph& graph = *flight.plan->graph;
+  std::vector<const Value*> roots;
+  for (uint32_t slot : graph.roots) {
+    roots.push_back(flight.collection.values[slot]);
+  }
+  save_graph_report(roots, {graph.hash}, [&] { return flight.plan->executable->text(); });
+}
+
 /// Puts what is asked for into the queue; null: there was nothing to do.
 FlightPtr schedule(const SyncRequest& request) {
   SchedulingLock scheduling;
@@ -161,6 +161,9 @@ FlightPtr schedule(const SyncRequest& request) {
       prepared.known->plan = flight->plan;
     }
   }
+  static metrics::Metric& size = metrics::metric("TensorsGraphSize");
+  size.add(static_cast<double>(flight->collection.nodes.size()));
+  report(*flight);
   if (!request.everything) {
     keep_history(request, *flight);
   }
@@ -194,13 +197,19 @@ void run(const SyncRequest& request) {
 /// Values that stay while other threads go on recording.
 class Held {
  public:
+  Held() = default;
   explicit Held(c10::ArrayRef<Buffer*> buffers) {
     GraphLock lock;
     for (Buffer* buffer : buffers) {
-      Value* value = Program::instance().value_of(*buffer);
-      Program::instance().begin_reading(value);
-      values.push_back(value);
+      add(*buffer);
     }
+  }
+
+  /// Needs the graph lock.
+  void add(Buffer& buffer) {
+    Value* value = Program::instance().value_of(buffer);
+    Program::instance().begin_reading(value);
+    values.push_back(value);
   }
 
   ~Held() {
@@ -254,6 +263,22 @@ void run_all(std::optional<c10::DeviceIndex> device) {
   SyncRequest request;
   request.everything = true;
   request.device = device;
+  run(request);
+}
+
+void run_live(std::optional<c10::DeviceIndex> device,
+              const std::function<bool(const Buffer&)>& wanted) {
+  Held held;
+  {
+    GraphLock lock;
+    for (Buffer* buffer : Program::instance().live_buffers(device)) {
+      if (buffer->current && buffer->current->pending() && wanted(*buffer)) {
+        held.add(*buffer);
+      }
+    }
+  }
+  SyncRequest request;
+  request.values = held.values;
   run(request);
 }
 
@@ -340,14 +365,6 @@ Reading::~Reading() {
 
 c10::Storage materialize(Buffer& buffer, bool to_write) {
   return Reading(buffer, to_write).storage();
-}
-
-void end_step(std::optional<c10::DeviceIndex> device) {
-  static metrics::Counter& steps = metrics::counter("MarkStep");
-  run_all(device);
-  GraphLock lock;
-  Program::instance().forget_histories();
-  steps.add();
 }
 
 void wait_for_device() {

@@ -8,6 +8,7 @@
 
 #include <c10/util/ArrayRef.h>
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -17,6 +18,11 @@ namespace torch_lazy {
 /// Schedules everything that is pending, of one device or of all. Raises an error of an earlier run
 /// that the program has not seen yet; where execution is synchronous, also those of this one.
 TORCH_LAZY_API void run_all(std::optional<c10::DeviceIndex> device = std::nullopt);
+
+/// Schedules what those live buffers need, of one device or of all, that `wanted` says yes to. It is
+/// asked under the graph lock.
+void run_live(std::optional<c10::DeviceIndex> device,
+              const std::function<bool(const Buffer&)>& wanted);
 
 /// Schedules what the current values of these buffers need. With `to_write`, also the pending
 /// readers of those buffers, and waits for all readers, so that their memory can be written.
@@ -42,9 +48,6 @@ class TORCH_LAZY_API Reading {
 
 /// The same for who holds the execution lock for as long as it reads or writes.
 c10::Storage materialize(Buffer& buffer, bool to_write = false);
-
-/// Runs everything pending, of one device or of all, and ends a step.
-TORCH_LAZY_API void end_step(std::optional<c10::DeviceIndex> device = std::nullopt);
 
 /// Returns when everything that was scheduled is finished; raises what failed meanwhile, once.
 TORCH_LAZY_API void wait_for_device();

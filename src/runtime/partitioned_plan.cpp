@@ -376,7 +376,7 @@ Compilation compile_parts(std::shared_ptr<const Graph> graph, Backend& plugin, B
     } catch (...) {
       owners[i] = Owner::refused;
       refusals.push_back(std::current_exception());
-      result.retry = true;
+      result.failed = true;
     }
   }
   const bool own_memory = plugin.memory() != real_device();  // then data may have to be moved
@@ -406,7 +406,7 @@ Compilation compile_parts(std::shared_ptr<const Graph> graph, Backend& plugin, B
         }
       } catch (...) {
         part.error = std::current_exception();
-        result.retry = true;
+        result.failed = true;
       }
     }
     parts.push_back(std::move(part));

@@ -12,7 +12,7 @@ namespace torch_lazy {
 
 struct Compilation {
   std::shared_ptr<Executable> executable;
-  bool retry = false;  // the plug-in failed: the first run raises that, the next compiles anew
+  bool failed = false;  // the plug-in failed: what it raised is raised by the executable
 };
 
 Compilation compile_parts(std::shared_ptr<const Graph> graph, Backend& plugin, Backend& base);

@@ -29,6 +29,7 @@ namespace {
 constexpr size_t kLongestQueue = 256;  // as far as a program may be ahead of its device
 
 struct Queue {
+  std::recursive_mutex scheduling;
   std::recursive_mutex execution;
   std::mutex mutex;
   std::condition_variable arrived;   // for the worker
@@ -106,6 +107,8 @@ bool execute_first(bool on_worker) {
   }
   ++runs_inside;
   {
+    static metrics::Metric& time = metrics::metric("ExecuteTime", metrics::Kind::time);
+    metrics::TimedSection timed(time);
     std::optional<ThreadState> state;
     if (on_worker) {
       state.emplace(*flight);
@@ -148,6 +151,7 @@ void before_fork() {
   } catch (...) {
     // interrupted: the child gets what is done by now
   }
+  q.scheduling.lock();
   q.execution.lock();
   q.mutex.lock();
   lock_over_fork = new GraphLock();
@@ -158,17 +162,20 @@ void after_fork_in_parent() {
   delete lock_over_fork;
   q.mutex.unlock();
   q.execution.unlock();
+  q.scheduling.unlock();
 }
 
 void after_fork_in_child() {
   Queue& q = queue();
-  if (q.worker_started) {
-    new (&q.worker) std::thread();  // the handle is of a thread that is not here
-    new (&q.arrived) std::condition_variable();
-    new (&q.finished) std::condition_variable();
-    q.worker_started = false;
-  }
-  after_fork_in_parent();
+  delete lock_over_fork;
+  // These belong to threads that are not here; a recursive one cannot even be unlocked.
+  new (&q.scheduling) std::recursive_mutex();
+  new (&q.execution) std::recursive_mutex();
+  new (&q.mutex) std::mutex();
+  new (&q.arrived) std::condition_variable();
+  new (&q.finished) std::condition_variable();
+  new (&q.worker) std::thread();
+  q.worker_started = false;
 }
 
 void start_worker(Queue& q) {
@@ -200,6 +207,8 @@ void wait_until(Condition done) {
       return;
     }
   }
+  static metrics::Metric& time = metrics::metric("WaitTime", metrics::Kind::time);
+  metrics::TimedSection timed(time);
   while (true) {
     {
       hooks::AllowOtherThreads allow;
@@ -219,6 +228,18 @@ void execute_until(const std::function<bool()>& done) {
 }
 
 }  // namespace
+
+SchedulingLock::SchedulingLock() {
+  Queue& q = queue();
+  if (!q.scheduling.try_lock()) {
+    hooks::AllowOtherThreads allow;
+    q.scheduling.lock();
+  }
+}
+
+SchedulingLock::~SchedulingLock() {
+  queue().scheduling.unlock();
+}
 
 ExecutionLock::ExecutionLock() {
   Queue& q = queue();

@@ -19,6 +19,16 @@ class ExecutionLock {
   ExecutionLock& operator=(const ExecutionLock&) = delete;
 };
 
+/// Held from the choice of nodes until their flight is in the queue: a flight never comes before one
+/// whose results it reads.
+class SchedulingLock {
+ public:
+  SchedulingLock();
+  ~SchedulingLock();
+  SchedulingLock(const SchedulingLock&) = delete;
+  SchedulingLock& operator=(const SchedulingLock&) = delete;
+};
+
 /// Whether this thread is executing a flight.
 bool inside_run();
 
