@@ -143,7 +143,7 @@ class LoopsBackend : public torch_lazy::Backend {
   }
 
   std::string metrics() const override {
-    return "LoopsBackend: " + std::to_string(executed_) + " instructions executed\n";
+    return "LoopsBackend: " + std::to_string(executed_) + " instructions executed";
   }
 
  private:

@@ -3,6 +3,7 @@
 #include "ir/node.h"
 #include "runtime/backend_choice.h"
 #include <torch_lazy/backend.h>
+#include <torch_lazy/graph_executor.h>
 #include <torch_lazy/torch_lazy.h>
 
 #include <gtest/gtest.h>
@@ -97,6 +98,8 @@ class TestBackend : public torch_lazy::Backend {
     std::shared_ptr<const Graph> graph;
   };
 
+  void seed(uint64_t seed) override { seeds.push_back(seed); }
+
   void take_writes() { taken.insert({"aten::add_.Tensor", "aten::add_.Scalar"}); }
 
   std::set<std::string> taken{"aten::neg", "aten::add.Tensor", "aten::add.Scalar",
@@ -106,6 +109,7 @@ class TestBackend : public torch_lazy::Backend {
   std::function<void(const GraphNode&, size_t, RunState&)> on_node;
   std::function<void(const Graph&, RunState&)> on_end;
   std::vector<std::shared_ptr<const Graph>> graphs;
+  std::vector<uint64_t> seeds;
   int runs = 0;
 };
 
@@ -309,6 +313,13 @@ TEST_F(BackendTest, CannotBeChangedWhileSomethingIsPending) {
   EXPECT_CONTAINS(message, "1 recorded operations have not run");
   EXPECT_EQ(torch_lazy::backend().name(), "test");
   EXPECT_EQ(y.item<float>(), 2);
+}
+
+TEST_F(BackendTest, IsToldTheSeed) {
+  const at::Device device(torch::kLazy, 0);
+  torch_lazy::GraphExecutor::get().set_rng_seed(device, 7);
+  torch_lazy::GraphExecutor::get().mark_step(device);
+  EXPECT_EQ(backend->seeds, (std::vector<uint64_t>{7, 1012031 + 7012063 * 7}));
 }
 
 TEST_F(BackendTest, TextShowsTheParts) {
