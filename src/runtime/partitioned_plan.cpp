@@ -191,7 +191,10 @@ void PartitionedPlan::run_plugin(const Part& part, Run& local) {
   try {
     part.executable->run(local);
   } catch (...) {
-    raise_from(name_, "run() of " + nodes_text(*part.graph));
+    const auto& nodes = part.graph->nodes;
+    const bool one = local.failed == 1 && local.completed < nodes.size();
+    raise_from(name_,
+               "run() of " + (one ? call_text(nodes[local.completed]) : nodes_text(*part.graph)));
   }
   local.completed = 0;  // if the results are not what was promised, none of them is used
   local.failed = 0;

@@ -201,6 +201,17 @@ def test_packages_offer_backends(example, tmp_path):
     )
 
 
+# ---- Borders between a backend and PyTorch's kernels ---------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("file", ["test_runs.py", "test_random_programs.py", "test_features.py"])
+def test_a_backend_that_takes_every_other_node(built, file):
+    half = built("tests/backend", "bad") / "libhalf_backend.so"
+    tests = pathlib.Path(__file__).parent / file
+    run("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", tests, TORCH_LAZY_BACKEND=half)
+
+
 # ---- Mistakes ------------------------------------------------------------------------------------
 
 
