@@ -7,6 +7,7 @@
 #include "base/scopes.h"
 #include "base/settings.h"
 #include "ir/trace.h"
+#include "runtime/backend_choice.h"
 #include "runtime/failure.h"
 #include "runtime/graph_report.h"
 #include "runtime/selection.h"
@@ -137,7 +138,7 @@ void report(const Flight& flight) {
   for (uint32_t slot : graph.roots) {
     roots.push_back(flight.collection.values[slot]);
   }
-  save_graph_report(roots, {graph.hash}, [&] { return graph.text(); });
+  save_graph_report(roots, {graph.hash}, [&] { return flight.plan->executable->text(); });
 }
 
 /// Puts what is asked for into the queue; null: there was nothing to do.
@@ -332,10 +333,19 @@ void Reading::obtain(bool to_write) {
   compute(value_);
   {
     GraphLock lock;
-    if (value_->data) {
-      storage_ = value_->data;
-      return;
+    storage_ = value_->data;
+  }
+  while (storage_ && storage_.device_type() != real_device().type()) {
+    c10::Storage other = to_real_memory(storage_);  // not under the lock: it may take long
+    c10::Storage own = storage_;
+    GraphLock lock;
+    if (value_->data.is_alias_of(own)) {
+      std::swap(value_->data, other);
     }
+    storage_ = value_->data;
+  }
+  if (storage_) {
+    return;
   }
   c10::Storage fresh = allocate(value_->nbytes);
   GraphLock lock;
@@ -434,8 +444,12 @@ Snapshot snapshot(c10::ArrayRef<Buffer*> buffers) {
   try {
     for (Value* value : parameters) {
       compute(value);
-      GraphLock lock;
-      result.parameter_data.push_back(value->data);
+      c10::Storage data;
+      {
+        GraphLock lock;
+        data = value->data;
+      }
+      result.parameter_data.push_back(data ? to_real_memory(data) : data);
     }
   } catch (...) {
     release();

@@ -44,7 +44,8 @@ void append_to_file(const std::string& path, const std::string& text) {
 
 /// The backend's part of a report on metrics.
 std::string backend_line() {
-  return "Backend: " + backend().name();
+  const std::string own = backend().metrics();
+  return "Backend: " + backend().name() + (own.empty() ? "" : "\n" + own);
 }
 
 [[maybe_unused]] const bool installed = [] {
