@@ -1,9 +1,10 @@
-"""The recorded graph behind tensors, as text or as a picture."""
+"""The recorded graph behind tensors, as text or as a picture; scopes, which name parts of it."""
 
+import contextlib
 import os
 import shutil
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import torch
 
@@ -45,6 +46,25 @@ def save_graph(tensors: Tensors, path: str | os.PathLike[str]) -> None:
     )
     if result.returncode != 0:
         raise RuntimeError(f"save_graph: dot could not draw {path}: {result.stderr.strip()}")
+
+
+@contextlib.contextmanager
+def scope(name: str) -> Iterator[None]:
+    """Names what this thread records inside a `with` block, in dumps (setting TORCH_LAZY_IR_DEBUG).
+
+    Scopes are numbered in the order in which they are opened inside their parent, like
+    "model.1/layer.2". A step must not end inside a scope; numbers start again after it.
+    """
+    _C.push_scope(name)
+    try:
+        yield
+    finally:
+        _C.pop_scope()
+
+
+def current_scope() -> str:
+    """The open scopes of this thread; empty outside of any."""
+    return _C.current_scope()
 
 
 def tensor_id(tensor: torch.Tensor) -> int:

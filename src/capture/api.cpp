@@ -18,6 +18,14 @@ std::vector<Buffer*> buffers_of(at::TensorList tensors) {
   return buffers;
 }
 
+std::vector<Layout> layouts_of(at::TensorList tensors) {
+  std::vector<Layout> layouts;
+  for (const at::Tensor& tensor : tensors) {
+    layouts.push_back(Layout::of(tensor));
+  }
+  return layouts;
+}
+
 }  // namespace
 
 void mark_step(bool wait) {
@@ -68,11 +76,11 @@ int64_t pending_nodes() {
 }
 
 std::string graph_text(at::TensorList tensors) {
-  return dump_text(buffers_of(tensors));
+  return dump_text(buffers_of(tensors), layouts_of(tensors));
 }
 
 std::string graph_dot(at::TensorList tensors) {
-  return dump_dot(buffers_of(tensors));
+  return dump_dot(buffers_of(tensors), layouts_of(tensors));
 }
 
 std::optional<int64_t> counter_value(const std::string& name) {

@@ -1,9 +1,8 @@
 // The boxed kernel and recording.
 #include "capture/capture.h"
 
-#include "base/hooks.h"
 #include "base/metrics.h"
-#include "base/settings.h"
+#include "base/scopes.h"
 #include "capture/tensor.h"
 #include "ir/description_table.h"
 #include "runtime/executor.h"
@@ -86,9 +85,8 @@ bool append_node(Call& call, Description& description, c10::ArrayRef<at::Tensor>
   node->description = DescriptionPtr::reclaim_copy(&description);
   node->numbers.assign(std::make_move_iterator(call.numbers.begin()),
                        std::make_move_iterator(call.numbers.end()));
-  if (settings().source_lines.load(std::memory_order_relaxed)) {
-    node->source = hooks::source_line();
-  }
+  node->source = source_for_node();
+  node->scope = scope_for_node();
   const bool overwritten = overwrites_all(call);
 
   GraphLock lock;

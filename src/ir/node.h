@@ -55,6 +55,7 @@ struct Node {
   c10::SmallVector<Value*, 4> operands;
   c10::SmallVector<Value*, 3> outputs;  // fresh outputs, then one per write; null: dead or repeated
   c10::SmallVector<c10::IValue, 2> numbers;
+  std::shared_ptr<const std::string> scope;  // with TORCH_LAZY_IR_DEBUG
   std::string source;
   bool running = false;
   uint64_t epoch = 0;

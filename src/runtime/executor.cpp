@@ -4,8 +4,10 @@
 #include "base/hash.h"
 #include "base/hooks.h"
 #include "base/metrics.h"
+#include "base/scopes.h"
 #include "base/settings.h"
 #include "ir/collection.h"
+#include "runtime/graph_report.h"
 #include "runtime/plan_cache.h"
 #include <torch_lazy/backend.h>
 
@@ -238,6 +240,23 @@ std::shared_ptr<Executable> plan_for(const Collection& collection) {
   return plan;
 }
 
+/// For people who follow which graphs run.
+void report(const Collection& collection) {
+  if (!saves_graph_reports()) {
+    return;
+  }
+  Graph graph;
+  {
+    GraphLock lock;
+    graph = make_graph(collection);
+  }
+  std::vector<const Value*> roots;
+  for (uint32_t slot : graph.roots) {
+    roots.push_back(collection.values[slot]);
+  }
+  save_graph_report(roots, {graph.hash}, [&] { return graph.text(); });
+}
+
 /// Runs pending nodes, given in program order. The execution lock is held, the graph lock is not.
 void execute(Collection collection) {
   Program& program = Program::instance();
@@ -246,6 +265,7 @@ void execute(Collection collection) {
   run.slots.resize(collection.values.size());
   run.numbers = std::move(collection.numbers);
   std::exception_ptr error;
+  report(collection);
   try {
     plan = plan_for(collection);
   } catch (...) {
@@ -444,6 +464,7 @@ void end_step() {
   static metrics::Counter& steps = metrics::counter("MarkStep");
   run_all();
   steps.add();
+  reset_scopes();
 }
 
 void wait_for_device() {

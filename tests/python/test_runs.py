@@ -184,4 +184,4 @@ def test_dumps_do_not_wait_for_themselves():
 
     y = torch.ones(2, device="lazy") * torch.tensor(2.0)
     with Mode():
-        assert "number=2" in torch_lazy.debug.graph_text(y)
+        assert "value=2" in torch_lazy.debug.graph_text(y)
