@@ -32,9 +32,7 @@ def sync(tensors: torch.Tensor | Iterable[torch.Tensor] | None = None, wait: boo
     Tensors of other devices are ignored.
     """
     if tensors is None:
-        _C.sync_all()
-        if wait:
-            _C.wait_device_ops()
+        _C.sync_all(wait)
         return
     if isinstance(tensors, torch.Tensor):
         tensors = [tensors]

@@ -21,6 +21,12 @@ std::vector<SourceLocation> frames() {
   return table.frames ? table.frames() : std::vector<SourceLocation>();
 }
 
+void check_interrupt() {
+  if (table.check_interrupt) {
+    table.check_interrupt();
+  }
+}
+
 AllowOtherThreads::AllowOtherThreads() : state_(table.release ? table.release() : nullptr) {}
 
 AllowOtherThreads::~AllowOtherThreads() {

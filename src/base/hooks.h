@@ -18,6 +18,8 @@ struct Table {
   /// Releases the interpreter's lock if this thread holds it; the result goes to `reacquire`.
   void* (*release)() = nullptr;
   void (*reacquire)(void*) = nullptr;
+  /// Raises the host language's error if the user has interrupted the program.
+  void (*check_interrupt)() = nullptr;
 };
 
 TORCH_LAZY_API void install(const Table& table);
@@ -25,6 +27,7 @@ TORCH_LAZY_API void install(const Table& table);
 /// The line of the innermost SourceScope, else of the host language's user; empty without either.
 std::string source_line();
 
+void check_interrupt();
 /// Empty when there is no host language, or none of its code called this thread.
 std::vector<SourceLocation> frames();
 

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cctype>
 #include <memory>
 #include <mutex>
 #include <string_view>
@@ -202,6 +203,25 @@ std::string captured_counter(const c10::OperatorName& name) {
   return "lazy::" + base + (contains(kCountedAsSymbolic, base) ? "_symint" : "");
 }
 
+// "IrNodeReused_torch::lazy::AddTensor" for add.Tensor and add_.Tensor, after the original's
+// classes.
+std::string reused_counter(const c10::OperatorName& name) {
+  std::string result = "IrNodeReused_torch::lazy::";
+  const std::string base = name.name.substr(name.name.find("::") + 2);
+  for (const std::string& part : {base, name.overload_name}) {
+    bool capital = true;
+    for (char letter : part) {
+      if (letter == '_') {
+        capital = true;
+      } else {
+        result += capital ? static_cast<char>(std::toupper(letter)) : letter;
+        capital = false;
+      }
+    }
+  }
+  return result;
+}
+
 }  // namespace
 
 void OperatorInfo::check_still_there() const {
@@ -220,6 +240,7 @@ OperatorInfo::OperatorInfo(const c10::OperatorHandle& op)
   }
   aten = base.rfind("aten::", 0) == 0;
   captured = &metrics::counter(captured_counter(operator_name));
+  reused = &metrics::counter(reused_counter(operator_name));
 
   NumberPolicy policy = contains(kNumbersAreAttributes, base) ? NumberPolicy::attribute
                         : contains(kNumbersByClass, base)     ? NumberPolicy::by_class

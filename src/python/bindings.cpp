@@ -74,12 +74,23 @@ void reacquire_gil(void* state) {
   PyEval_RestoreThread(static_cast<PyThreadState*>(state));
 }
 
+void check_python_interrupt() {
+  if (!Py_IsInitialized()) {
+    return;
+  }
+  py::gil_scoped_acquire gil;
+  if (PyErr_CheckSignals() != 0) {
+    throw py::error_already_set();
+  }
+}
+
 PYBIND11_MODULE(_C, m) {
   hooks::Table table;
   table.source_line = &python_source_line;
   table.frames = &python_frames;
   table.release = &release_gil;
   table.reacquire = &reacquire_gil;
+  table.check_interrupt = &check_python_interrupt;
   hooks::install(table);
 
   using Release = py::call_guard<py::gil_scoped_release>;
@@ -87,21 +98,17 @@ PYBIND11_MODULE(_C, m) {
       "mark_step",
       [](const std::string& device, bool wait) {
         at::Device parsed(device.empty() ? "lazy" : device);
-        TORCH_CHECK(parsed.type() == at::kLazy && parsed.index() <= 0,
-                    "mark_step: expected the device lazy, but got ", device);
+        TORCH_CHECK(parsed.type() == at::kLazy, "mark_step: expected the device lazy, but got ",
+                    device);
         mark_step(wait);
       },
       py::arg("device") = "", py::arg("wait") = false, Release());
   m.def(
       "sync_tensors",
-      [](const std::vector<at::Tensor>& tensors, bool wait) {
-        sync(tensors);
-        if (wait) {
-          wait_device_ops();
-        }
-      },
+      [](const std::vector<at::Tensor>& tensors, bool wait) { sync(tensors, wait); },
       py::arg("tensors"), py::arg("wait") = true, Release());
-  m.def("sync_all", [] { sync(); }, Release());
+  m.def("sync_all", [](bool wait) { sync(wait); }, py::arg("wait") = true, Release());
+  m.def("finish", &finish);
   m.def("wait_device_ops", &wait_device_ops, Release());
   m.def("counter_names", &counter_names);
   m.def("counter_value", &counter_value, py::arg("name"));

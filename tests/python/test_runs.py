@@ -79,7 +79,7 @@ def test_a_failing_operator_that_drops_its_consumers(library):
     other = torch.ones(2, device="lazy") * 3
     bag.append(op(torch.ones(2, device="lazy")) * 2)
     with pytest.raises(Exception, match="no"):
-        torch_lazy.mark_step()
+        torch_lazy.mark_step(wait=True)
     torch_lazy.mark_step()
     assert other.tolist() == [3, 3]
     assert torch_lazy._C.pending_nodes() == 0
