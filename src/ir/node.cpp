@@ -91,7 +91,10 @@ void Program::assign(Buffer& buffer, Value* value, GraphLock& lock) {
     }
     update_held(value);
     segment_.update(value);
+    ++buffer.generation;
   }
+  buffer.leaf = false;
+  buffer.host = false;
   buffer.current = value;
   if (before) {
     before->owner = nullptr;

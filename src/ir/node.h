@@ -101,6 +101,11 @@ struct Buffer {
   Value* current = nullptr;  // null: undefined
   c10::DeviceIndex device = 0;
   bool listed = false;
+  uint64_t generation = 0;   // values it has had
+  // Of the current value (LazyTensor): it was asked for as a leaf of the graph; it is known to the
+  // program as host data.
+  bool leaf = false;
+  bool host = false;
   Buffer* previous = nullptr;  // live buffers
   Buffer* next = nullptr;
 };

@@ -58,7 +58,11 @@ std::shared_ptr<Plan> plan_for(Collection& collection) {
     GraphLock lock;
     plan->graph = std::make_shared<const Graph>(make_graph(collection));
   }
-  plan->executable = backend().compile(plan->graph);
+  {
+    static metrics::Metric& time = metrics::metric("CompileTime", metrics::Kind::time);
+    metrics::TimedSection timed(time);
+    plan->executable = backend().compile(plan->graph);
+  }
   plan->signature = std::move(collection.signature);
   plans.add(plan);
   return plan;
@@ -156,6 +160,8 @@ FlightPtr schedule(const SyncRequest& request) {
       prepared.known->plan = flight->plan;
     }
   }
+  static metrics::Metric& size = metrics::metric("TensorsGraphSize");
+  size.add(static_cast<double>(flight->collection.nodes.size()));
   report(*flight);
   if (!request.everything) {
     keep_history(request, *flight);

@@ -107,6 +107,8 @@ bool execute_first(bool on_worker) {
   }
   ++runs_inside;
   {
+    static metrics::Metric& time = metrics::metric("ExecuteTime", metrics::Kind::time);
+    metrics::TimedSection timed(time);
     std::optional<ThreadState> state;
     if (on_worker) {
       state.emplace(*flight);
@@ -205,6 +207,8 @@ void wait_until(Condition done) {
       return;
     }
   }
+  static metrics::Metric& time = metrics::metric("WaitTime", metrics::Kind::time);
+  metrics::TimedSection timed(time);
   while (true) {
     {
       hooks::AllowOtherThreads allow;
