@@ -164,7 +164,10 @@ FlightPtr schedule(const SyncRequest& request) {
   static metrics::Metric& size = metrics::metric("TensorsGraphSize");
   size.add(static_cast<double>(flight->collection.nodes.size()));
   report(*flight);
-  if (!request.everything) {
+  if (request.everything) {
+    static metrics::Counter& synced = metrics::counter("SyncedTensorsWithIR");
+    synced.add(static_cast<int64_t>(flight->plan->graph->roots.size()));
+  } else {
     keep_history(request, *flight);
   }
   flight->run.slots.resize(flight->collection.values.size());
