@@ -44,13 +44,14 @@ void call_off(Flight& flight) {
   }
 }
 
-std::shared_ptr<Plan> plan_for(Collection& collection) {
+std::shared_ptr<Plan> plan_for(Collection& collection, bool& cached) {
   PlanCache& plans = PlanCache::instance();
   if (std::shared_ptr<Plan> plan = plans.find(collection.signature)) {
     static metrics::Counter& hits = metrics::counter("CachedCompile");
     hits.add();
     return plan;
   }
+  cached = false;
   static metrics::Counter& misses = metrics::counter("UncachedCompile");
   misses.add();
   fault_point(Stage::compile);
@@ -118,27 +119,26 @@ Prepared prepare(const SyncRequest& request) {
 
 /// What becomes of the graph of values that are read: it stays available for dumps and hashes.
 void keep_history(const SyncRequest& request, const Flight& flight) {
+  auto numbers = std::make_shared<const std::vector<c10::IValue>>(flight.collection.numbers);
   GraphLock lock;
   for (Value* value : request.values) {
     if (value->producer && value->producer->flight == &flight) {
       const auto& values = flight.collection.values;
       auto slot = std::find(values.begin(), values.end(), value) - values.begin();
-      Program::instance().remember(value, {flight.plan->graph, static_cast<uint32_t>(slot)});
+      Program::instance().remember(value,
+                                   {flight.plan->graph, static_cast<uint32_t>(slot), numbers});
     }
   }
 }
 
 /// For people who follow which graphs run.
-void report(const Flight& flight) {
-  if (!saves_graph_reports()) {
-    return;
+void report(const SyncRequest& request, const Flight& flight, bool cached) {
+  const ScheduledGraph scheduled{*flight.plan->graph, flight.collection.numbers,
+                                 flight.collection.nodes, request.device.value_or(0), cached};
+  log_graph(scheduled);
+  if (saves_graph_reports()) {
+    save_graph_report(scheduled);
   }
-  const Graph& graph = *flight.plan->graph;
-  std::vector<const Value*> roots;
-  for (uint32_t slot : graph.roots) {
-    roots.push_back(flight.collection.values[slot]);
-  }
-  save_graph_report(roots, {graph.hash}, [&] { return flight.plan->executable->text(); });
 }
 
 /// Puts what is asked for into the queue; null: there was nothing to do.
@@ -149,21 +149,22 @@ FlightPtr schedule(const SyncRequest& request) {
   if (!flight) {
     return nullptr;
   }
-  if (!flight->plan) {
-    try {
-      flight->plan = plan_for(flight->collection);
-    } catch (...) {
-      call_off(*flight);
-      throw;
+  try {
+    bool cached = true;
+    if (!flight->plan) {
+      flight->plan = plan_for(flight->collection, cached);
+      if (prepared.known) {
+        GraphLock lock;
+        prepared.known->plan = flight->plan;
+      }
     }
-    if (prepared.known) {
-      GraphLock lock;
-      prepared.known->plan = flight->plan;
-    }
+    report(request, *flight, cached);
+  } catch (...) {
+    call_off(*flight);
+    throw;
   }
   static metrics::Metric& size = metrics::metric("TensorsGraphSize");
   size.add(static_cast<double>(flight->collection.nodes.size()));
-  report(*flight);
   if (request.everything) {
     static metrics::Counter& synced = metrics::counter("SyncedTensorsWithIR");
     synced.add(static_cast<int64_t>(flight->plan->graph->roots.size()));
