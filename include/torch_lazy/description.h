@@ -73,6 +73,7 @@ struct Description : c10::intrusive_ptr_target {
   std::vector<Resize> resizes;
   std::vector<ReturnSource> returns;
   int numbers = 0;
+  c10::DeviceIndex device = 0;                // of the lazy device that it was called on
   at::ScalarType default_dtype = at::kFloat;  // of the process when the call was made
 
   bool makes_node() const { return !fresh.empty() || !writes.empty() || op->effect; }

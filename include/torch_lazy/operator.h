@@ -63,6 +63,7 @@ struct OperatorInfo {
   bool pointwise = false;
   bool aten = false;
   metrics::Counter* captured = nullptr;
+  metrics::Counter* reused = nullptr;  // when a call equals the one of the last trace
 
   explicit OperatorInfo(const c10::OperatorHandle& op);
 

@@ -18,8 +18,8 @@ namespace torch_lazy {
 TORCH_LAZY_API void mark_step(bool wait = false);
 
 /// Runs what the given tensors need; without an argument, everything that is pending.
-TORCH_LAZY_API void sync();
-TORCH_LAZY_API void sync(at::TensorList tensors);
+TORCH_LAZY_API void sync(bool wait = true);
+TORCH_LAZY_API void sync(at::TensorList tensors, bool wait = true);
 
 /// Blocks until nothing runs on the device.
 TORCH_LAZY_API void wait_device_ops();

@@ -38,14 +38,36 @@ except ImportError as error:
     _load_error = error
 
 if _load_error is None:
-    from torch_lazy import config, debug, device_module, metrics, patches
+    from torch_lazy import (
+        closure,
+        computation,
+        config,
+        debug,
+        device_context,
+        device_module,
+        ir_cache,
+        metrics,
+        patches,
+        ts_backend,
+    )
     from torch_lazy.autocast import autocast
+    from torch_lazy.closure import add_step_closure, run_step_closures
     from torch_lazy.dlpack import from_dlpack, to_dlpack
-    from torch_lazy.patches import undo_patches
-    from torch_lazy.step import mark_step, sync, wait_device_ops
+    from torch_lazy.patches import install_as_torch_lazy, undo_patches
+    from torch_lazy.step import (
+        get_tensor_id,
+        mark_step,
+        save,
+        sync,
+        sync_multi,
+        to_cpu,
+        wait_device_ops,
+    )
 
     device_module.register()
     patches.apply()
+    if config.get("drop_in") == "1":
+        install_as_torch_lazy()
 
 
 def __getattr__(name: str):
@@ -69,16 +91,28 @@ def include_paths() -> list[str]:
 
 __all__ = [
     "__version__",
+    "add_step_closure",
     "autocast",
+    "closure",
     "cmake_prefix_path",
+    "computation",
     "config",
     "debug",
+    "device_context",
     "from_dlpack",
+    "get_tensor_id",
     "include_paths",
+    "install_as_torch_lazy",
+    "ir_cache",
     "mark_step",
     "metrics",
+    "run_step_closures",
+    "save",
     "sync",
+    "sync_multi",
+    "to_cpu",
     "to_dlpack",
+    "ts_backend",
     "undo_patches",
     "wait_device_ops",
 ]

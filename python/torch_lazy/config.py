@@ -1,6 +1,6 @@
-"""Settings: read from the environment at the start (TORCH_LAZY_...), changed here while running.
-
-Names may be given as in the environment or short: "TORCH_LAZY_MAX_NODES" or "max_nodes".
+"""Settings: read from the environment at the start (TORCH_LAZY_... and the LTC_... of torch._lazy),
+changed here while running. Names may be given as there or short: "TORCH_LAZY_MAX_NODES" or
+"max_nodes".
 """
 
 import contextlib
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from torch_lazy import _C
 
-_PREFIX = "TORCH_LAZY_"
+_PREFIXES = ("TORCH_LAZY_", "LTC_")
 
 
 class Setting(NamedTuple):
@@ -42,8 +42,27 @@ def override(**values: str | int | bool) -> Iterator[None]:
         yield
 
 
+def get_force_fallback() -> str:
+    """The operator that set_force_fallback or the setting LTC_FORCE_FALLBACK names, or ""."""
+    return _C._lazy._get_force_fallback()
+
+
+def set_force_fallback(configval: str) -> None:
+    """Has an operator, named without its overload ("aten::sub"), executed at once; "" for none."""
+    _C._lazy._set_force_fallback(configval)
+
+
+def set_reuse_ir(val: bool) -> None:
+    """Whether a step that repeats the last one is recorded with its help (see ir_cache)."""
+    _C._lazy._set_reuse_ir(val)
+
+
 def _full_name(name: str) -> str:
-    return name if name.startswith(_PREFIX) else _PREFIX + name.upper()
+    if name.startswith(_PREFIXES):
+        return name
+    known = [row[0] for row in _C.settings()]
+    candidates = [prefix + name.upper() for prefix in _PREFIXES]
+    return next((full for full in candidates if full in known), candidates[0])
 
 
 def _as_text(value: str | int | bool) -> str:

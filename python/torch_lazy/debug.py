@@ -1,9 +1,10 @@
-"""The recorded graph behind tensors, as text or as a picture."""
+"""The recorded graph behind tensors, as text or as a picture; scopes, which name parts of it."""
 
+import contextlib
 import os
 import shutil
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import torch
 
@@ -47,6 +48,25 @@ def save_graph(tensors: Tensors, path: str | os.PathLike[str]) -> None:
         raise RuntimeError(f"save_graph: dot could not draw {path}: {result.stderr.strip()}")
 
 
+@contextlib.contextmanager
+def scope(name: str) -> Iterator[None]:
+    """Names what this thread records inside a `with` block, in dumps (setting TORCH_LAZY_IR_DEBUG).
+
+    Scopes are numbered in the order in which they are opened inside their parent, like
+    "model.1/layer.2". A step must not end inside a scope; numbers start again after it.
+    """
+    _C.push_scope(name)
+    try:
+        yield
+    finally:
+        _C.pop_scope()
+
+
+def current_scope() -> str:
+    """The open scopes of this thread; empty outside of any."""
+    return _C.current_scope()
+
+
 def tensor_id(tensor: torch.Tensor) -> int:
     """A number for the tensor's buffer, never used again; tensors that share memory share it."""
     return _C.tensor_id(tensor)
@@ -60,6 +80,25 @@ def is_pending(tensor: torch.Tensor) -> bool:
 def pending_nodes() -> int:
     """How many operations are recorded and not run yet."""
     return _C.pending_nodes()
+
+
+def render_ir_graph(tensors: Iterable[torch.Tensor]) -> str:
+    """The graph behind the tensors, in the language of Graphviz and as torch._lazy writes it."""
+    return _C._lazy._get_tensors_dot(list(tensors))
+
+
+def dump_ir(tensors: Iterable[torch.Tensor], ir_format: str) -> str:
+    """The graph behind the tensors as torch._lazy writes it.
+
+    Args:
+        tensors: lazy tensors.
+        ir_format: "text" for what is recorded, "backend" for what the backend makes of it.
+    """
+    if ir_format == "text":
+        return _C._lazy._get_tensors_text(list(tensors))
+    if ir_format == "backend":
+        return _C._lazy._get_tensors_backend(list(tensors))
+    raise RuntimeError(f"Unrecognized IR format: {ir_format}")
 
 
 def _as_list(tensors: Tensors) -> list[torch.Tensor]:

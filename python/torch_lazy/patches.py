@@ -18,11 +18,13 @@ from typing import Any
 
 import torch
 
-from torch_lazy import _C
+from torch_lazy import _C, config, step
 from torch_lazy.autocast import with_lazy_name
+from torch_lazy.device_context import DeviceContext
 
 _undo = contextlib.ExitStack()
 _is_applied = False
+_is_drop_in = False
 
 
 class PatchPointMissing(Exception):
@@ -118,8 +120,8 @@ def _end_step(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         return
     if torch.compiler.is_compiling():
         return  # traced code has no steps; the caller's next step ends it
-    if _C.get_setting("TORCH_LAZY_STEP_ON_OPTIMIZER") == "1":
-        _C.mark_step("", False)
+    if config.get("step_on_optimizer") == "1":
+        step.mark_step()
 
 
 # ---- Copies and files ----------------------------------------------------------------------------
@@ -282,6 +284,66 @@ def _with_index(value: Any) -> Any:
     return value
 
 
+# ---- PyTorch's own lazy tensors ------------------------------------------------------------------
+
+
+def stock_backend_stays_out() -> None:
+    """torch._lazy.ts_backend.init() says what to do instead of what it does.
+
+    It would register PyTorch's own kernels for the device lazy over ours, and leave a mixture.
+    """
+    _replace(torch._C._lazy_ts_backend, "_init", _refusing)
+
+
+def _refusing(init: Callable[[], None]) -> Callable[[], None]:
+    def refuse() -> None:
+        raise RuntimeError(
+            "The device lazy is torch-lazy's in this process. Call "
+            "torch_lazy.install_as_torch_lazy() first, or set TORCH_LAZY_DROP_IN=1, to run "
+            "programs written for torch._lazy on it."
+        )
+
+    return refuse
+
+
+def install_as_torch_lazy() -> None:
+    """Puts torch-lazy in the place of PyTorch's own lazy tensors.
+
+    Afterwards torch._lazy, and whatever else calls torch._C._lazy and torch._C._lazy_ts_backend,
+    works on torch-lazy's tensors, unchanged: every function of these two modules becomes ours. Step
+    closures queued through torch._lazy and through torch_lazy are the same ones.
+
+    TORCH_LAZY_DROP_IN=1 in the environment does this at import; undo_patches takes it back. A
+    function that was imported from those modules by name before stays what it was.
+    """
+    global _is_drop_in
+    if _is_drop_in:
+        return
+    _is_drop_in = True
+    for ours, theirs in (
+        (_C._lazy, torch._C._lazy),
+        (_C._lazy_ts_backend, torch._C._lazy_ts_backend),
+    ):
+        for name in vars(ours):
+            if not name.startswith("__"):
+                _put(theirs, name, getattr(ours, name))
+    from torch._lazy.device_context import DeviceContext as theirs
+
+    for name in ("_CONTEXTS", "_CONTEXTS_LOCK"):
+        _put(theirs, name, getattr(DeviceContext, name))
+    _replace(torch._C, "_unsafe_reset_storage", _leaving_lazy_alone)
+
+
+def _leaving_lazy_alone(reset_storage: Callable[..., None]) -> Callable[..., None]:
+    """PyTorch's lazy tensors keep a second, functional storage, and ours have none to reset."""
+
+    def reset(tensor: torch.Tensor) -> None:
+        if tensor.device.type != "lazy":
+            reset_storage(tensor)
+
+    return reset
+
+
 # ---- Applying and undoing ------------------------------------------------------------------------
 
 PATCHES = (
@@ -294,6 +356,7 @@ PATCHES = (
     plain_pickle,
     send_to_process,
     fake_tensors,
+    stock_backend_stays_out,
 )
 
 
@@ -317,9 +380,9 @@ def apply() -> None:
 
 def undo_patches() -> None:
     """Takes all patches back. Lazy tensors still work; what each patch is for does not."""
-    global _is_applied
+    global _is_applied, _is_drop_in
     _undo.close()
-    _is_applied = False
+    _is_applied = _is_drop_in = False
 
 
 def _replace(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
@@ -336,6 +399,15 @@ def _replace(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
         _undo.callback(delattr, owner, name)
     else:
         _undo.callback(setattr, owner, name, original)
+
+
+def _put(owner: Any, name: str, value: Any) -> None:
+    """owner.name = value, also where there was none, and back on undo."""
+    if hasattr(owner, name):
+        _undo.callback(setattr, owner, name, getattr(owner, name))
+    else:
+        _undo.callback(delattr, owner, name)
+    setattr(owner, name, value)
 
 
 def _without_the_word_lazy(function: types.FunctionType) -> types.FunctionType:

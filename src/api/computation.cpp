@@ -3,9 +3,13 @@
 
 #include "base/hooks.h"
 #include "runtime/executor.h"
+#include "runtime/queue.h"
 #include "runtime/real_tensor.h"
 
 #include <ATen/ATen.h>
+
+#include <algorithm>
+#include <optional>
 
 namespace torch_lazy {
 namespace {
@@ -94,7 +98,10 @@ c10::Storage memory_of(const at::Tensor& given, const Leaf& leaf, int64_t nbytes
 }  // namespace
 
 Computation::Computation(const Recipe& recipe)
-    : graph_(recipe.graph), leaves_(recipe.leaves), numbers_(recipe.numbers), outputs_(recipe.outputs) {
+    : graph_(recipe.graph),
+      leaves_(recipe.leaves),
+      numbers_(recipe.numbers),
+      outputs_(recipe.outputs) {
   for (Leaf& leaf : leaves_) {
     leaf.data = c10::Storage();
   }
@@ -112,8 +119,9 @@ std::vector<at::Tensor> Computation::run(c10::ArrayRef<c10::IValue> inputs) {
   TORCH_CHECK(inputs.size() == leaves_.size() + numbers_.size(), kWho, "the graph has ",
               leaves_.size(), " tensors and ", numbers_.size(), " numbers as inputs, but ",
               inputs.size(), " were given");
-  hooks::AllowOtherThreads allow;
   std::shared_ptr<Executable> plan = executable();
+  ExecutionLock execution;  // one graph at a time, as for those that are scheduled
+  hooks::AllowOtherThreads allow;
   BelowEverything below;
   Run run;
   run.slots.resize(graph_->slots);
@@ -130,7 +138,16 @@ std::vector<at::Tensor> Computation::run(c10::ArrayRef<c10::IValue> inputs) {
     const size_t position = leaves_.size() + i;
     run.numbers.push_back(convert_number(numbers_[i], inputs[position], position));
   }
-  plan->run(run);
+  try {
+    plan->run(run);
+  } catch (c10::Error& error) {
+    if (run.completed < graph_->nodes.size()) {
+      error.add_context("(torch-lazy: raised by " +
+                        graph_->nodes[run.completed].description->op->name +
+                        " in a graph that was run by its hash)");
+    }
+    throw;
+  }
 
   std::vector<at::Tensor> results;
   for (const RecipeOutput& output : outputs_) {
@@ -153,7 +170,19 @@ std::vector<at::Tensor> Computation::run(c10::ArrayRef<c10::IValue> inputs) {
   return results;
 }
 
-void leaf_values(const Recipe& recipe, std::vector<int64_t>& ids, std::vector<c10::IValue>& values) {
+void read_leaves(at::TensorList tensors, std::vector<int64_t>& ids,
+                 std::vector<c10::IValue>& values) {
+  auto in_flight = [](const Leaf& leaf) { return leaf.in_flight; };
+  std::optional<LeafHold> hold;
+  Recipe recipe;
+  while (true) {
+    hold.emplace();
+    recipe = recipe_of(tensors, /*force=*/true, Past::ignore, &*hold);
+    if (std::none_of(recipe.leaves.begin(), recipe.leaves.end(), in_flight)) {
+      break;
+    }
+    wait_for_all();
+  }
   BelowEverything below;
   for (const Leaf& leaf : recipe.leaves) {
     at::Tensor tensor = real_tensor(leaf.data, leaf.layout);

@@ -37,9 +37,10 @@ class Computation {
   std::shared_ptr<Executable> executable_;
 };
 
-/// What the leaves and the numbers of a recipe are now, in the order in which `run` takes them:
-/// plain tensors over the leaves' memory (a copy where a pending write will change it), numbers.
-/// `ids`: of the buffers that the leaves belonged to, -1 for numbers.
-void leaf_values(const Recipe& recipe, std::vector<int64_t>& ids, std::vector<c10::IValue>& values);
+/// What the leaves and the numbers behind lazy tensors are now, in the order in which `run` takes
+/// them: plain tensors over the leaves' memory (a copy where a recorded write will change it), and
+/// numbers. `ids`: of the buffers that the leaves were made for, -1 for numbers.
+void read_leaves(at::TensorList tensors, std::vector<int64_t>& ids,
+                 std::vector<c10::IValue>& values);
 
 }  // namespace torch_lazy

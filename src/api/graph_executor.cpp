@@ -1,18 +1,23 @@
-// The executor in use, synchronisation and kept computations.
+// Synchronisation, and computations that are kept by their hash.
 #include "api/computation.h"
+#include "api/device_context.h"
+#include "api/live.h"
 #include "api/lru_cache.h"
 #include "api/recipe.h"
 #include "base/metrics.h"
 #include "base/settings.h"
 #include "capture/tensor.h"
 #include "runtime/executor.h"
+#include "runtime/plan_cache.h"
 #include <torch_lazy/graph_executor.h>
-#include <torch_lazy/torch_lazy.h>
+#include <torch_lazy/scope.h>
 
 #include <ATen/ATen.h>
 
 #include <atomic>
 #include <cstring>
+#include <typeinfo>
+#include <unordered_set>
 
 namespace torch_lazy {
 namespace {
@@ -21,36 +26,55 @@ struct HashWords {
   size_t operator()(const GraphHash& hash) const { return static_cast<size_t>(hash.words[0]); }
 };
 
-std::atomic<GraphExecutor*>& registered() {
-  static std::atomic<GraphExecutor*> executor{new GraphExecutor()};  // never destroyed
-  return executor;
-}
-
-std::vector<at::Tensor> lazy_ones(at::TensorList tensors) {
-  std::vector<at::Tensor> lazy;
-  for (const at::Tensor& tensor : tensors) {
-    if (is_lazy(tensor)) {
-      lazy.push_back(tensor);
-    }
-  }
-  return lazy;
-}
-
 std::vector<Buffer*> buffers_of(at::TensorList tensors) {
   std::vector<Buffer*> buffers;
+  std::unordered_set<Buffer*> seen;
   for (const at::Tensor& tensor : tensors) {
     Buffer* buffer = &buffer_of(tensor);
-    if (std::find(buffers.begin(), buffers.end(), buffer) == buffers.end()) {
+    if (seen.insert(buffer).second) {
       buffers.push_back(buffer);
     }
   }
   return buffers;
 }
 
+std::vector<at::Tensor> distinct_lazy(at::TensorList tensors) {
+  std::vector<at::Tensor> distinct;
+  std::unordered_set<const c10::TensorImpl*> seen;
+  for (const at::Tensor& tensor : tensors) {
+    if (is_lazy(tensor) && seen.insert(tensor.unsafeGetTensorImpl()).second) {
+      distinct.push_back(tensor);
+    }
+  }
+  return distinct;
+}
+
 void count_synced(const Recipe& recipe) {
   static metrics::Counter& synced = metrics::counter("SyncedTensorsWithIR");
   synced.add(static_cast<int64_t>(recipe.pending));
 }
+
+/// Gives memory to tensors that were made and never written: after a sync every tensor has data.
+void give_memory(c10::ArrayRef<Buffer*> buffers) {
+  static metrics::Counter& given = metrics::counter("SyncTensorsToData");
+  for (Buffer* buffer : buffers) {
+    bool undefined = false;
+    {
+      GraphLock lock;
+      undefined = !buffer->current || buffer->current->undefined();
+    }
+    if (undefined) {
+      Reading memory(*buffer);
+      given.add();
+    }
+  }
+}
+
+std::optional<c10::DeviceIndex> index_of(std::optional<at::Device> device) {
+  return device ? std::optional(checked_index(*device)) : std::nullopt;
+}
+
+thread_local size_t trim_counter = 0;
 
 }  // namespace
 
@@ -75,57 +99,179 @@ GraphExecutor::GraphExecutor() : state_(std::make_unique<State>()) {}
 
 GraphExecutor::~GraphExecutor() = default;
 
-GraphExecutor& GraphExecutor::get() {
-  GraphExecutor* executor = registered().load(std::memory_order_acquire);
-  TORCH_CHECK(executor, "Lazy graph executor not registered.");
-  return *executor;
+// ---- Collections
+// ---------------------------------------------------------------------------------
+
+bool GraphExecutor::should_sync_tensor(const LiveTensor&) const {
+  return true;
 }
 
-GraphExecutor* GraphExecutor::register_executor(GraphExecutor* executor) {
-  return registered().exchange(executor);
+bool GraphExecutor::may_refuse() const {
+  return typeid(*this) != typeid(GraphExecutor);
 }
+
+GraphExecutor::SyncCollection GraphExecutor::collect_tensors(at::TensorList tensors, bool force,
+                                                             bool keep_graph) const {
+  SyncCollection collection;
+  collection.force = force;
+  collection.keep_graph = keep_graph;
+  for (at::Tensor& tensor : distinct_lazy(tensors)) {
+    const at::Device device = tensor.device();
+    TORCH_CHECK(!collection.device || *collection.device == device,
+                "torch-lazy: all tensors of a sync have to be on one device, but there are '",
+                device, "' vs '", *collection.device, "'");
+    collection.device = device;
+    Buffer& buffer = buffer_of(tensor);
+    bool wanted = true;
+    if (may_refuse()) {
+      GraphLock lock;
+      wanted = should_sync_tensor(describe(buffer));
+    }
+    if (wanted) {
+      collection.tensors.push_back(std::move(tensor));
+    }
+  }
+  return collection;
+}
+
+void GraphExecutor::tensor_collection_barrier(SyncCollection& collection) {
+  if (!collection.device || !collection.locks.empty() || inside_run()) {
+    return;  // inside a run the sync that started it may still hold the lock
+  }
+  collection.locks = DeviceLocks::instance().lock({*collection.device});
+}
+
+GraphExecutor::PostOrder GraphExecutor::run_post_order(SyncCollection& collection) {
+  Recipe recipe = recipe_of(collection.tensors, collection.force);
+  count_synced(recipe);
+  collection.hash = {recipe.graph->hash};
+  state_->computations.add(collection.hash, std::make_shared<Computation>(recipe));
+  PostOrder order;
+  order.graph = recipe.graph;
+  std::vector<size_t> index(recipe.graph->slots, SIZE_MAX);
+  size_t leaf = 0;
+  for (const Parameter& parameter : recipe.graph->parameters) {
+    index[parameter.slot] = order.parameter_ids.size();
+    order.parameter_ids.push_back(parameter.fresh ? -1 : recipe.leaves[leaf++].id);
+  }
+  for (const GraphNode& node : recipe.graph->nodes) {
+    for (uint32_t slot : node.operands) {
+      if (index[slot] != SIZE_MAX) {
+        order.parameter_sequence.push_back(index[slot]);
+      }
+    }
+  }
+  return order;
+}
+
+/// Hands what a collection needs to the core. Where execution is synchronous, it has run then.
+void GraphExecutor::schedule(SyncCollection& collection) {
+  tensor_collection_barrier(collection);
+  PostOrder order = run_post_order(collection);
+  std::vector<Buffer*> buffers = buffers_of(collection.tensors);
+  run_buffers(buffers);
+  if (!collection.keep_graph) {
+    GraphLock lock;
+    for (Buffer* buffer : buffers) {
+      Program::instance().forget_history(buffer->current);
+    }
+  }
+  if (collection.force) {
+    give_memory(buffers);
+  }
+  collection.locks.clear();
+}
+
+// ---- Running
+// -------------------------------------------------------------------------------------
 
 void GraphExecutor::sync_tensors(at::TensorList tensors, bool wait, bool keep_graph) {
-  std::vector<at::Tensor> lazy = lazy_ones(tensors);
-  if (lazy.empty()) {
-    return;
+  SyncCollection collection = collect_tensors(tensors, /*force=*/true, keep_graph);
+  if (!collection.tensors.empty()) {
+    schedule(collection);
   }
-  Recipe recipe = recipe_of(lazy, /*force=*/true);
-  count_synced(recipe);
-  state_->computations.add({recipe.graph->hash}, std::make_shared<Computation>(recipe));
-  run_buffers(buffers_of(lazy));
   if (wait) {
     wait_for_device();
   }
 }
 
 void GraphExecutor::sync_live_tensors(std::optional<at::Device> device, bool wait) {
-  run_all();
+  SyncCollection collection;
+  collection.device = device;
+  tensor_collection_barrier(collection);
+  if (may_refuse()) {
+    run_live(index_of(device),
+             [this](const Buffer& buffer) { return should_sync_tensor(describe(buffer)); });
+  } else {
+    run_all(index_of(device));
+  }
+  collection.locks.clear();
   if (wait) {
     wait_for_device();
   }
 }
 
-void GraphExecutor::mark_step(at::Device device) {
+void GraphExecutor::mark_step(std::optional<at::Device> device) {
   static metrics::Counter& steps = metrics::counter("MarkStep");
+  reset_scopes();  // raises an error if one is open
   steps.add();
+  DeviceContexts& contexts = DeviceContexts::instance();
+  if (device) {
+    contexts.context(*device).end_step();
+  } else {
+    for (at::Device each : get_active_devices()) {
+      contexts.context(each).end_step();
+    }
+  }
+  trim_counter = 0;
+  GraphLock lock;
+  Program::instance().forget_histories();
 }
 
 std::vector<at::Tensor> GraphExecutor::get_tensors(at::TensorList tensors) {
-  std::vector<Buffer*> buffers = buffers_of(tensors);
-  count_synced(recipe_of(tensors, /*force=*/false));
-  run_buffers(buffers);
+  SyncCollection collection = collect_tensors(tensors, /*force=*/false, /*keep_graph=*/true);
+  bool pending = false;
+  {
+    GraphLock lock;
+    for (const at::Tensor& tensor : collection.tensors) {
+      const Value* value = buffer_of(tensor).current;
+      pending |= value && value->pending();
+    }
+  }
+  if (pending) {
+    schedule(collection);
+  }
   std::vector<at::Tensor> values;
-  ExecutionLock execution;
   for (const at::Tensor& tensor : tensors) {
-    values.push_back(real_of(tensor).clone());
+    RealCopySource source(tensor);
+    values.push_back(source.tensor().to(at::kCPU, tensor.scalar_type(), /*non_blocking=*/false,
+                                        /*copy=*/true));
   }
   return values;
 }
 
 void GraphExecutor::wait_device_ops(c10::ArrayRef<at::Device> devices) {
+  DeviceSet wanted(devices.begin(), devices.end());
+  if (wanted.empty()) {
+    std::vector<at::Device> active = get_active_devices();
+    wanted.insert(active.begin(), active.end());
+  }
+  if (!inside_run()) {
+    DeviceLocks::instance().lock(wanted);
+  }
   wait_for_device();
 }
+
+void GraphExecutor::device_barrier(at::Device device) {
+  DeviceLocks::instance().barrier(device);
+}
+
+size_t GraphExecutor::increment_trim_counter() const {
+  return ++trim_counter;
+}
+
+// ---- Graphs and computations
+// ---------------------------------------------------------------------
 
 GraphHash GraphExecutor::get_graph_hash(at::TensorList tensors) {
   Recipe recipe = recipe_of(tensors, /*force=*/true);
@@ -134,17 +280,17 @@ GraphHash GraphExecutor::get_graph_hash(at::TensorList tensors) {
 }
 
 std::string GraphExecutor::dump_backend_computation(at::TensorList tensors) {
-  std::vector<at::Tensor> lazy = lazy_ones(tensors);
+  std::vector<at::Tensor> lazy = distinct_lazy(tensors);
   if (lazy.empty()) {
     return "";
   }
   Recipe recipe = recipe_of(lazy, /*force=*/true);
-  return recipe.pending == 0 ? "" : recipe.graph->text();
+  return recipe.graph->nodes.empty() ? "" : recipe.graph->text();
 }
 
 GraphInputs GraphExecutor::get_graph_inputs(at::TensorList tensors) {
   GraphInputs inputs;
-  leaf_values(recipe_of(tensors, /*force=*/true), inputs.ids, inputs.values);
+  read_leaves(tensors, inputs.ids, inputs.values);
   return inputs;
 }
 
@@ -158,6 +304,7 @@ std::vector<at::Tensor> GraphExecutor::run_cached_graph(const GraphHash& hash,
 
 void GraphExecutor::clear_computation_cache() {
   state_->computations.clear();
+  PlanCache::instance().clear();
 }
 
 bool GraphExecutor::remove_from_computation_cache(const GraphHash& hash) {
@@ -169,9 +316,9 @@ size_t GraphExecutor::computation_cache_size() const {
 }
 
 std::string GraphExecutor::latest_computation() const {
-  std::shared_ptr<Computation> latest = state_->computations.latest();
+  std::shared_ptr<Plan> latest = PlanCache::instance().latest();
   TORCH_CHECK(latest, "torch-lazy: no computation is kept yet");
-  return latest->text();
+  return latest->graph->text();
 }
 
 }  // namespace torch_lazy

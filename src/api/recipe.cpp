@@ -1,55 +1,55 @@
 // Traversal, numbering and hashing of what is behind a list of tensors.
 #include "api/recipe.h"
 
+#include "api/leaf_layout.h"
 #include "base/hash.h"
 #include "capture/tensor.h"
-#include "runtime/executor.h"
+#include "runtime/failure.h"
 
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <numeric>
+#include <array>
 #include <unordered_map>
 #include <unordered_set>
 
 namespace torch_lazy {
 namespace {
 
-bool covers(const Layout& layout, int64_t nbytes) {
-  int64_t elements = 1;
-  for (int64_t size : layout.sizes) {
-    elements *= size;
-  }
-  const auto itemsize = static_cast<int64_t>(c10::elementSize(layout.dtype));
-  return layout.offset == 0 && elements * itemsize == nbytes &&
-         bytes_spanned(layout.sizes, layout.strides, 0, layout.dtype) == nbytes;
-}
+/// A value: one of the recorded program, or a slot of a graph that ran.
+struct Ref {
+  Value* value = nullptr;
+  const Graph* graph = nullptr;
+  uint32_t slot = 0;
 
-Layout contiguous(at::DimVector sizes, at::ScalarType dtype) {
-  Layout layout;
-  layout.dtype = dtype;
-  layout.sizes = std::move(sizes);
-  layout.strides.resize(layout.sizes.size());
-  int64_t stride = 1;
-  for (size_t i = layout.sizes.size(); i-- > 0;) {
-    layout.strides[i] = stride;
-    stride *= std::max<int64_t>(layout.sizes[i], 1);
+  bool operator==(const Ref& other) const {
+    return value == other.value && graph == other.graph && slot == other.slot;
   }
-  return layout;
-}
+};
 
-/// The contiguous layout of which `layout`, which covers its memory, is a permutation.
-Layout in_memory_order(const Layout& layout) {
-  std::vector<size_t> order(layout.sizes.size());
-  std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(),
-                   [&](size_t a, size_t b) { return layout.strides[a] > layout.strides[b]; });
-  at::DimVector sizes;
-  for (size_t dimension : order) {
-    sizes.push_back(layout.sizes[dimension]);
+struct RefHash {
+  size_t operator()(const Ref& ref) const {
+    return mix(reinterpret_cast<uint64_t>(ref.value) ^ reinterpret_cast<uint64_t>(ref.graph),
+               ref.slot);
   }
-  return contiguous(std::move(sizes), layout.dtype);
-}
+};
+
+/// A node of either kind. Those of graphs that ran come first.
+struct Step {
+  uint64_t order = 0;
+  const Description* description = nullptr;
+  c10::SmallVector<Ref, 4> operands;
+  c10::SmallVector<Ref, 3> outputs;  // neither value nor graph: dead
+  const Node* node = nullptr;        // of the recorded program
+  size_t numbers = 0;
+};
+
+/// The producer of each slot of a graph that ran; -1: a parameter.
+struct PastGraph {
+  std::shared_ptr<const Graph> graph;  // kept alive: its address identifies it here
+  uint64_t first = 0;                  // order of its first node
+  std::vector<int64_t> producers;
+};
 
 class Hasher {
  public:
@@ -83,10 +83,10 @@ class Hasher {
   std::array<uint64_t, 2> hash_{0x452821e638d01377ull, 0xbe5466cf34e90c6cull};
 };
 
-/// Numbers the values behind a list of tensors. The graph lock is held.
+/// Numbers the values behind a list of tensors. The graph lock is held while it runs.
 class Reader {
  public:
-  Reader(at::TensorList tensors, Recipe& recipe) : recipe_(recipe) {
+  Reader(at::TensorList tensors, Past past, LeafHold* hold) : past_(past), hold_(hold) {
     std::unordered_set<const c10::TensorImpl*> seen;
     for (const at::Tensor& tensor : tensors) {
       if (seen.insert(tensor.unsafeGetTensorImpl()).second) {
@@ -96,173 +96,190 @@ class Reader {
     }
   }
 
-  void run(bool force) {
+  Recipe run(bool force) {
     choose();
-    for (const Node* node : nodes_) {
-      add(*node);
+    for (const Step& step : steps_) {
+      add(step);
     }
     std::unordered_set<uint32_t> roots;
     for (size_t i = 0; i < buffers_.size(); ++i) {
-      const Value* value = buffers_[i]->current;
-      const uint32_t slot = slots_.count(value) ? slots_.at(value) : add_parameter(value);
+      const uint32_t slot = slot_of(roots_[i]);
       recipe_.outputs[i].slot = slot;
-      const bool computed = value->producer || !value->data;
-      if (computed && roots.insert(slot).second) {
+      if (leaf_slots_.count(slot) == 0 && roots.insert(slot).second) {
         graph_.roots.push_back(slot);
       }
     }
     graph_.slots = static_cast<uint32_t>(slots_.size());
-    graph_.numbers = static_cast<uint32_t>(recipe_.numbers.size());
-    describe_leaves();
+    describe_leaves(graph_, recipe_.outputs, ids(), recipe_.leaves);
     graph_.hash = hash(force);
     recipe_.graph = std::make_shared<const Graph>(std::move(graph_));
+    return std::move(recipe_);
   }
 
  private:
+  std::vector<int64_t> ids() const {
+    std::vector<int64_t> ids;
+    for (const Buffer* buffer : buffers_) {
+      ids.push_back(static_cast<int64_t>(buffer->id));
+    }
+    return ids;
+  }
+
+  // ---- Choice
+
+  Ref root_of(Buffer& buffer) {
+    Value* value = Program::instance().value_of(buffer);
+    if (value->failure) {
+      raise(*value->failure);
+    }
+    const History* history =
+        past_ == Past::follow && !value->pending() ? Program::instance().history(value) : nullptr;
+    if (!history) {
+      return {value};
+    }
+    recipe_.past = true;
+    auto [it, added] = pasts_.try_emplace(history->graph.get());
+    if (added) {
+      PastGraph& past = it->second;
+      past.graph = history->graph;
+      past.producers.assign(history->graph->slots, -1);
+      past.first = past_nodes_;
+      past_nodes_ += history->graph->nodes.size();
+      for (size_t n = 0; n < history->graph->nodes.size(); ++n) {
+        for (int32_t slot : history->graph->nodes[n].outputs) {
+          if (slot >= 0) {
+            past.producers[slot] = static_cast<int64_t>(n);
+          }
+        }
+      }
+    }
+    return {nullptr, history->graph.get(), history->slot};
+  }
+
+  /// The step that makes a value; none: a leaf.
+  std::optional<Step> producer(const Ref& ref) const {
+    Step step;
+    if (ref.value) {
+      if (!ref.value->pending()) {
+        return std::nullopt;
+      }
+      const Node& node = *ref.value->producer;
+      step.node = &node;
+      step.order = past_nodes_ + node.sequence;
+      step.description = node.description.get();
+      step.numbers = node.numbers.size();
+      for (Value* operand : node.operands) {
+        step.operands.push_back({operand});
+      }
+      for (Value* output : node.outputs) {
+        step.outputs.push_back({output});
+      }
+      return step;
+    }
+    const PastGraph& past = pasts_.at(ref.graph);
+    const int64_t index = past.producers[ref.slot];
+    if (index < 0) {
+      return std::nullopt;
+    }
+    const GraphNode& node = ref.graph->nodes[index];
+    step.order = past.first + static_cast<uint64_t>(index);
+    step.description = node.description.get();
+    step.numbers = static_cast<size_t>(node.description->numbers);
+    for (uint32_t slot : node.operands) {
+      step.operands.push_back({nullptr, ref.graph, slot});
+    }
+    for (int32_t slot : node.outputs) {
+      step.outputs.push_back(slot < 0 ? Ref{}
+                                      : Ref{nullptr, ref.graph, static_cast<uint32_t>(slot)});
+    }
+    return step;
+  }
+
   void choose() {
-    std::unordered_set<const Node*> chosen;
-    std::vector<const Node*> stack;
+    std::vector<Ref> stack;
     std::unordered_set<const Buffer*> distinct;
     for (Buffer* buffer : buffers_) {
-      const Value* value = Program::instance().value_of(*buffer);
-      if (value->failure) {
-        raise(*value->failure);
-      }
-      used_.insert(value);
-      if (value->producer) {
-        stack.push_back(value->producer);
+      roots_.push_back(root_of(*buffer));
+      stack.push_back(roots_.back());
+      if (buffer->current->pending()) {
         recipe_.pending += distinct.insert(buffer).second;
       }
     }
+    std::unordered_set<uint64_t> chosen;
     while (!stack.empty()) {
-      const Node* node = stack.back();
+      Ref ref = stack.back();
       stack.pop_back();
-      if (!chosen.insert(node).second) {
+      used_.insert(ref);
+      std::optional<Step> step = producer(ref);
+      if (!step || !chosen.insert(step->order).second) {
         continue;
       }
-      nodes_.push_back(node);
-      for (const Value* operand : node->operands) {
-        used_.insert(operand);
-        if (operand->producer) {
-          stack.push_back(operand->producer);
-        }
-      }
+      stack.insert(stack.end(), step->operands.begin(), step->operands.end());
+      steps_.push_back(std::move(*step));
     }
-    std::sort(nodes_.begin(), nodes_.end(),
-              [](const Node* a, const Node* b) { return a->sequence < b->sequence; });
+    std::sort(steps_.begin(), steps_.end(),
+              [](const Step& a, const Step& b) { return a.order < b.order; });
   }
 
-  void add(const Node& node) {
+  // ---- Numbering
+
+  void add(const Step& step) {
     GraphNode copy;
-    copy.description = node.description;
-    copy.first_number = static_cast<uint32_t>(recipe_.numbers.size());
-    for (const Value* operand : node.operands) {
-      auto it = slots_.find(operand);
-      copy.operands.push_back(it != slots_.end() ? it->second : add_parameter(operand));
+    copy.description = DescriptionPtr::reclaim_copy(const_cast<Description*>(step.description));
+    copy.first_number = graph_.numbers;
+    graph_.numbers += static_cast<uint32_t>(step.numbers);
+    for (const Ref& operand : step.operands) {
+      copy.operands.push_back(slot_of(operand));
     }
-    for (const Value* output : node.outputs) {
+    for (const Ref& output : step.outputs) {
       // What nobody here reads is not computed, whether or not something else holds it.
-      copy.outputs.push_back(output && used_.count(output) ? static_cast<int32_t>(number(output))
-                                                           : -1);
+      copy.outputs.push_back(used_.count(output) ? static_cast<int32_t>(number(output)) : -1);
     }
-    recipe_.numbers.insert(recipe_.numbers.end(), node.numbers.begin(), node.numbers.end());
+    if (step.node && !recipe_.past) {
+      const auto& numbers = step.node->numbers;
+      recipe_.numbers.insert(recipe_.numbers.end(), numbers.begin(), numbers.end());
+    }
     graph_.nodes.push_back(std::move(copy));
   }
 
-  uint32_t number(const Value* value) {
-    return slots_.emplace(value, static_cast<uint32_t>(slots_.size())).first->second;
+  uint32_t number(const Ref& ref) {
+    return slots_.emplace(ref, static_cast<uint32_t>(slots_.size())).first->second;
   }
 
-  uint32_t add_parameter(const Value* value) {
+  uint32_t slot_of(const Ref& ref) {
+    auto it = slots_.find(ref);
+    return it != slots_.end() ? it->second : add_parameter(ref);
+  }
+
+  uint32_t add_parameter(const Ref& ref) {
     Parameter parameter;
-    parameter.slot = number(value);
-    parameter.fresh = !value->data;
-    parameter.nbytes = value->nbytes;
-    graph_.parameters.push_back(parameter);
-    if (!parameter.fresh) {
-      Leaf leaf;
-      leaf.slot = parameter.slot;
+    Leaf leaf;
+    if (Value* value = ref.value) {
+      parameter.fresh = value->undefined();
+      parameter.nbytes = value->nbytes;
+      leaf.id = static_cast<int64_t>(value->origin);
       leaf.data = value->data;
+      leaf.in_flight = value->in_flight();
       leaf.current = value->owner != nullptr;
-      leaf.id = value->owner ? static_cast<int64_t>(value->owner->id) : -1;
+      if (hold_) {
+        Program::instance().begin_reading(value);
+        hold_->values.push_back(value);
+      }
+    } else {
+      const auto& all = ref.graph->parameters;
+      parameter = *std::find_if(all.begin(), all.end(),
+                                [&](const Parameter& p) { return p.slot == ref.slot; });
+      parameter.donated = false;
+    }
+    parameter.slot = number(ref);
+    if (!parameter.fresh) {
+      leaf.slot = parameter.slot;
+      leaf.nbytes = parameter.nbytes;
+      leaf_slots_.insert(leaf.slot);
       recipe_.leaves.push_back(std::move(leaf));
     }
+    graph_.parameters.push_back(parameter);
     return parameter.slot;
-  }
-
-  void describe_leaves() {
-    std::unordered_map<uint32_t, Leaf*> by_slot;
-    for (Leaf& leaf : recipe_.leaves) {
-      by_slot[leaf.slot] = &leaf;
-    }
-    // A value that was overwritten belonged to the buffer that holds what it became.
-    std::unordered_map<const Value*, int64_t> ids;
-    for (auto it = nodes_.rbegin(); it != nodes_.rend(); ++it) {
-      const Node& node = **it;
-      const Description& d = *node.description;
-      for (size_t k = 0; k < d.writes.size(); ++k) {
-        const Value* after = node.outputs[d.fresh.size() + k];
-        const Value* before = node.operands[d.writes[k].operand];
-        if (!after) {
-          continue;
-        }
-        const int64_t id = after->owner       ? static_cast<int64_t>(after->owner->id)
-                           : ids.count(after) ? ids.at(after)
-                                              : -1;
-        ids[before] = id;
-        auto leaf = by_slot.find(slots_.at(before));
-        if (leaf != by_slot.end() && leaf->second->id < 0) {
-          leaf->second->id = id;
-        }
-      }
-    }
-    for (size_t i = 0; i < buffers_.size(); ++i) {
-      const Layout& layout = recipe_.outputs[i].layout;
-      for (Leaf& leaf : recipe_.leaves) {
-        if (!leaf.exact && leaf.id == static_cast<int64_t>(buffers_[i]->id) &&
-            covers(layout, static_cast<int64_t>(leaf.data.nbytes()))) {
-          leaf.layout = layout;
-          leaf.exact = true;
-        }
-      }
-    }
-    guess_layouts(by_slot);
-  }
-
-  /// A contiguous reader shows how a tensor over the leaf lies, else the memory order of one that
-  /// reads all of it, else there is only a type.
-  void guess_layouts(const std::unordered_map<uint32_t, Leaf*>& by_slot) {
-    enum Knowledge : uint8_t { nothing, type, order, shape };
-    std::unordered_map<const Leaf*, Knowledge> known;
-    auto learn = [&](Leaf& leaf, Knowledge what, Layout layout) {
-      if (!leaf.exact && what > known[&leaf]) {
-        known[&leaf] = what;
-        leaf.layout = std::move(layout);
-      }
-    };
-    auto see = [&](Leaf& leaf, const Layout& read) {
-      const auto nbytes = static_cast<int64_t>(leaf.data.nbytes());
-      if (covers(read, nbytes)) {
-        Layout sorted = in_memory_order(read);
-        const bool plain = sorted == read;
-        learn(leaf, plain ? shape : order, std::move(sorted));
-      } else {
-        const auto itemsize = static_cast<int64_t>(c10::elementSize(read.dtype));
-        learn(leaf, type, contiguous({nbytes / itemsize}, read.dtype));
-      }
-    };
-    for (const GraphNode& node : graph_.nodes) {
-      for (size_t k = 0; k < node.operands.size(); ++k) {
-        if (auto it = by_slot.find(node.operands[k]); it != by_slot.end()) {
-          see(*it->second, node.description->operands[k]);
-        }
-      }
-    }
-    for (const RecipeOutput& output : recipe_.outputs) {
-      if (auto it = by_slot.find(output.slot); it != by_slot.end()) {
-        see(*it->second, output.layout);
-      }
-    }
   }
 
   std::array<uint64_t, 2> hash(bool force) const {
@@ -287,22 +304,33 @@ class Reader {
     return hasher.hash();
   }
 
-  Recipe& recipe_;
+  const Past past_;
+  LeafHold* const hold_;
+  Recipe recipe_;
   Graph graph_;
   std::vector<Buffer*> buffers_;  // of the distinct tensors
-  std::vector<const Node*> nodes_;
-  std::unordered_set<const Value*> used_;
-  std::unordered_map<const Value*, uint32_t> slots_;
+  std::vector<Ref> roots_;
+  std::unordered_map<const Graph*, PastGraph> pasts_;
+  uint64_t past_nodes_ = 0;
+  std::vector<Step> steps_;
+  std::unordered_set<Ref, RefHash> used_;
+  std::unordered_map<Ref, uint32_t, RefHash> slots_;
+  std::unordered_set<uint32_t> leaf_slots_;
 };
 
 }  // namespace
 
-Recipe recipe_of(at::TensorList tensors, bool force) {
-  Recipe result;
-  Reader reader(tensors, result);
+LeafHold::~LeafHold() {
   GraphLock lock;
-  reader.run(force);
-  return result;
+  for (Value* value : values) {
+    Program::instance().end_reading(value, lock);
+  }
+}
+
+Recipe recipe_of(at::TensorList tensors, bool force, Past past, LeafHold* hold) {
+  Reader reader(tensors, past, hold);
+  GraphLock lock;
+  return reader.run(force);
 }
 
 }  // namespace torch_lazy

@@ -1,6 +1,8 @@
 // The hooks of the host language.
 #include "base/hooks.h"
 
+#include "base/scopes.h"
+
 namespace torch_lazy::hooks {
 namespace {
 Table table;  // written once, when the Python module is loaded
@@ -11,7 +13,18 @@ void install(const Table& hooks) {
 }
 
 std::string source_line() {
-  return table.source_line ? table.source_line() : std::string();
+  std::string line = innermost_source_scope();
+  return line.empty() && table.source_line ? table.source_line() : line;
+}
+
+std::vector<SourceLocation> frames() {
+  return table.frames ? table.frames() : std::vector<SourceLocation>();
+}
+
+void check_interrupt() {
+  if (table.check_interrupt) {
+    table.check_interrupt();
+  }
 }
 
 AllowOtherThreads::AllowOtherThreads() : state_(table.release ? table.release() : nullptr) {}

@@ -3,23 +3,33 @@
 #pragma once
 
 #include <torch_lazy/export.h>
+#include <torch_lazy/scope.h>
 
 #include <string>
+#include <vector>
 
 namespace torch_lazy::hooks {
 
 struct Table {
   /// The innermost line of the user's own code, as "file:line function".
   std::string (*source_line)() = nullptr;
+  /// All frames of this thread, innermost first.
+  std::vector<SourceLocation> (*frames)() = nullptr;
   /// Releases the interpreter's lock if this thread holds it; the result goes to `reacquire`.
   void* (*release)() = nullptr;
   void (*reacquire)(void*) = nullptr;
+  /// Raises the host language's error if the user has interrupted the program.
+  void (*check_interrupt)() = nullptr;
 };
 
 TORCH_LAZY_API void install(const Table& table);
 
-/// Empty when there is no host language or no line of the user's.
+/// The line of the innermost SourceScope, else of the host language's user; empty without either.
 std::string source_line();
+
+void check_interrupt();
+/// Empty when there is no host language, or none of its code called this thread.
+std::vector<SourceLocation> frames();
 
 /// Releases the interpreter's lock for a scope in which this thread may wait or compute for long.
 class AllowOtherThreads {

@@ -1,4 +1,4 @@
-// The public functions of torch_lazy.h.
+// The public functions of torch_lazy.h, but those that are the executor's (api/steps.cpp).
 #include "base/metrics.h"
 #include "base/settings.h"
 #include "capture/tensor.h"
@@ -18,25 +18,22 @@ std::vector<Buffer*> buffers_of(at::TensorList tensors) {
   return buffers;
 }
 
+std::vector<Layout> layouts_of(at::TensorList tensors) {
+  std::vector<Layout> layouts;
+  for (const at::Tensor& tensor : tensors) {
+    layouts.push_back(Layout::of(tensor));
+  }
+  return layouts;
+}
+
 }  // namespace
 
-void mark_step(bool wait) {
-  end_step();
+void sync(at::TensorList tensors, bool wait) {
+  std::vector<Buffer*> buffers = buffers_of(tensors);
+  run_buffers(buffers);
   if (wait) {
-    wait_for_device();
+    wait_for_buffers(buffers);
   }
-}
-
-void sync() {
-  run_all();
-}
-
-void sync(at::TensorList tensors) {
-  run_buffers(buffers_of(tensors));
-}
-
-void wait_device_ops() {
-  wait_for_device();
 }
 
 at::Tensor to_real(const at::Tensor& tensor) {
@@ -49,7 +46,7 @@ at::Tensor from_real(const at::Tensor& tensor) {
   TORCH_CHECK(tensor.device().type() == real_device().type(),
               "torch-lazy: from_real takes a tensor of the real device, ", real_device(),
               ", but got one on ", tensor.device());
-  return adopt(tensor);
+  return adopt(tensor, 0);
 }
 
 int64_t tensor_id(const at::Tensor& tensor) {
@@ -68,11 +65,11 @@ int64_t pending_nodes() {
 }
 
 std::string graph_text(at::TensorList tensors) {
-  return dump_text(buffers_of(tensors));
+  return dump_text(buffers_of(tensors), layouts_of(tensors));
 }
 
 std::string graph_dot(at::TensorList tensors) {
-  return dump_dot(buffers_of(tensors));
+  return dump_dot(buffers_of(tensors), layouts_of(tensors));
 }
 
 std::optional<int64_t> counter_value(const std::string& name) {

@@ -15,7 +15,8 @@ struct Call {
   const OperatorInfo& op;
   c10::ArrayRef<c10::IValue> arguments;
   Key key;
-  uint64_t hash = 0;
+  uint64_t hash = 0;             // of the key, when it was needed
+  c10::DeviceIndex device = -1;  // of the lazy tensors; -1: none seen
   /// Tensor operands in order: lazy ones, and CPU tensors that eager accepts beside a device's
   /// (indices), which become constants.
   c10::SmallVector<const at::Tensor*, 8> tensors;

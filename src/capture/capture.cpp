@@ -1,12 +1,16 @@
 // The boxed kernel and recording.
 #include "capture/capture.h"
 
+#include "base/fault.h"
+#include "base/hash.h"
 #include "base/hooks.h"
 #include "base/metrics.h"
-#include "base/settings.h"
+#include "base/scopes.h"
 #include "capture/tensor.h"
 #include "ir/description_table.h"
+#include "ir/trace.h"
 #include "runtime/executor.h"
+#include "runtime/failure.h"
 #include <torch_lazy/backend.h>
 
 #include <ATen/ATen.h>
@@ -60,7 +64,7 @@ bool has_mask(const Call& call) {
   return false;
 }
 
-/// Raises the error of an operand that could not be computed; what is overwritten may have failed.
+/// Raises the error of an operand that can never be computed; what is overwritten may be one.
 void check_operands(c10::ArrayRef<Buffer*> buffers, bool first_is_overwritten) {
   for (size_t i = first_is_overwritten ? 1 : 0; i < buffers.size(); ++i) {
     const Value* value = buffers[i] ? buffers[i]->current : nullptr;
@@ -70,9 +74,15 @@ void check_operands(c10::ArrayRef<Buffer*> buffers, bool first_is_overwritten) {
   }
 }
 
+/// What this thread recorded before, to be followed; null: reuse is switched off.
+Trace* trace_to_follow() {
+  return settings().reuse_ir.load(std::memory_order_relaxed) ? &Trace::of_this_thread() : nullptr;
+}
+
 /// Records the call as a node whose results belong to the buffers of `fresh` and of what the call
 /// writes. Returns whether what is pending should run now.
 bool append_node(Call& call, Description& description, c10::ArrayRef<at::Tensor> fresh) {
+  Trace* trace = trace_to_follow();
   c10::SmallVector<Buffer*, 8> buffers;
   c10::SmallVector<c10::Storage, 1> uploads;  // in the order of the operands that are not lazy
   for (const at::Tensor* tensor : call.tensors) {
@@ -86,9 +96,8 @@ bool append_node(Call& call, Description& description, c10::ArrayRef<at::Tensor>
   node->description = DescriptionPtr::reclaim_copy(&description);
   node->numbers.assign(std::make_move_iterator(call.numbers.begin()),
                        std::make_move_iterator(call.numbers.end()));
-  if (settings().source_lines.load(std::memory_order_relaxed)) {
-    node->source = hooks::source_line();
-  }
+  node->source = source_for_node();
+  node->scope = scope_for_node();
   const bool overwritten = overwrites_all(call);
 
   GraphLock lock;
@@ -130,11 +139,19 @@ bool append_node(Call& call, Description& description, c10::ArrayRef<at::Tensor>
   if (call.op.effect) {
     ++node->refs;  // nothing holds an effect but the program itself
   }
-  program.append(owned.release());
+  program.append(owned.release(), trace);
   return over_limit(program);
 }
 
-DescriptionPtr find_description(const Call& call) {
+/// The description of an equal call: the one that came next the last time, or any other.
+DescriptionPtr find_description(Call& call) {
+  if (Trace* trace = trace_to_follow()) {
+    trace->trim();
+    if (Description* expected = trace->expect(call.op, call.key)) {
+      return DescriptionPtr::reclaim_copy(expected);
+    }
+  }
+  call.hash = hash_words(call.key);
   GraphLock lock;
   Description* found = DescriptionTable::instance().find(call.op, call.key, call.hash);
   return found ? DescriptionPtr::reclaim_copy(found) : DescriptionPtr();
@@ -190,13 +207,14 @@ void capture(const c10::OperatorHandle& op, Stack* stack) {
 }
 
 void record(Call& call, Description& description, Stack* stack) {
+  fault_point(Stage::capture);
   call.op.captured->add();
   // Tensors are made before the lock is taken, and arguments dropped after it is released.
   c10::SmallVector<at::Tensor, 4> fresh;
   for (const FreshOutput& output : description.fresh) {
-    fresh.push_back(make_undefined(output.layout, output.nbytes));
+    fresh.push_back(make_undefined(output.layout, output.nbytes, description.device));
   }
-  const bool cut = description.makes_node() && append_node(call, description, fresh);
+  const bool over = description.makes_node() && append_node(call, description, fresh);
   bump_versions(call);
 
   c10::SmallVector<c10::IValue, 4> results;
@@ -240,8 +258,8 @@ void record(Call& call, Description& description, Stack* stack) {
   for (c10::IValue& result : results) {
     stack->push_back(std::move(result));
   }
-  if (cut) {
-    run_all();
+  if (over) {
+    cut();
   }
 }
 

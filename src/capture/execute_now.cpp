@@ -40,6 +40,7 @@ class RealWorld {
         }
         stack.emplace_back(std::move(list));
       } else if (value.isDevice() && value.toDevice().type() == at::kLazy) {
+        device_ = checked_index(value.toDevice());
         stack.emplace_back(real_device());
       } else {
         stack.push_back(value);
@@ -60,7 +61,7 @@ class RealWorld {
     if (result.device() != real_device()) {
       return result;  // an operator that answers with a CPU tensor on every device
     }
-    return adopt(result.storage().use_count() > 1 ? result.clone() : result);
+    return adopt(result.storage().use_count() > 1 ? result.clone() : result, device_);
   }
 
   /// A result that the schema calls a view of `base`.
@@ -117,6 +118,7 @@ class RealWorld {
                    call_.op.immediate == Immediate::unsupported_arguments;
       auto add = [&](const at::Tensor& t) {
         if (is_lazy(t)) {
+          device_ = t.device().index();
           (write ? written : read).push_back(&buffer_of(t));
         }
       };
@@ -150,6 +152,7 @@ class RealWorld {
   }
 
   const Call& call_;
+  c10::DeviceIndex device_ = 0;
   std::vector<std::pair<at::Tensor, at::Tensor>> pairs_;
 };
 

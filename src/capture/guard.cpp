@@ -1,4 +1,4 @@
-// The device guard of `lazy`: one device, no streams of its own.
+// The device guard of `lazy`: no streams of its own.
 #include "capture/tensor.h"
 #include "runtime/executor.h"
 
@@ -7,23 +7,23 @@
 namespace torch_lazy {
 namespace {
 
+thread_local c10::DeviceIndex current = 0;
+
 class LazyGuard final : public c10::impl::DeviceGuardImplInterface {
  public:
   c10::DeviceType type() const override { return c10::DeviceType::Lazy; }
 
   c10::Device exchangeDevice(c10::Device device) const override {
+    c10::Device before = getDevice();
     setDevice(device);
-    return kLazyDevice;
+    return before;
   }
 
-  c10::Device getDevice() const override { return kLazyDevice; }
+  c10::Device getDevice() const override { return {at::kLazy, current}; }
 
-  void setDevice(c10::Device device) const override {
-    TORCH_CHECK(device.type() == c10::DeviceType::Lazy && device.index() <= 0,
-                "torch-lazy: there is one lazy device, lazy:0, but ", device, " was asked for");
-  }
+  void setDevice(c10::Device device) const override { current = checked_index(device); }
 
-  void uncheckedSetDevice(c10::Device) const noexcept override {}
+  void uncheckedSetDevice(c10::Device device) const noexcept override { current = device.index(); }
 
   c10::Stream getStream(c10::Device device) const override {
     return c10::Stream(c10::Stream::DEFAULT, device);

@@ -115,6 +115,7 @@ class Identifier {
       if (!impl->has_storage()) {
         return false;
       }
+      same_device(impl->device().index());
       put_layout(t, kLazyTensor);
       call_.tensors.push_back(&t);
       return true;
@@ -143,9 +144,19 @@ class Identifier {
     }
     TORCH_CHECK(false,
                 "Expected all tensors to be on the same device, but found at least two "
-                "devices, lazy:0 and ",
-                t.device(), "! (when calling ", call_.op.name,
+                "devices, lazy:",
+                static_cast<int>(std::max<c10::DeviceIndex>(call_.device, 0)), " and ", t.device(),
+                "! (when calling ", call_.op.name,
                 ": Input tensor is not a lazy tensor: ", t.toString(), ")");
+  }
+
+  void same_device(c10::DeviceIndex index) {
+    TORCH_CHECK(call_.device < 0 || call_.device == index,
+                "Expected all tensors to be on the same device, but found at least two devices, "
+                "lazy:",
+                static_cast<int>(call_.device), " and lazy:", static_cast<int>(index),
+                "! (when calling ", call_.op.name, ")");
+    call_.device = index;
   }
 
   void put_layout(const at::Tensor& t, Tag tag) {
@@ -154,7 +165,8 @@ class Identifier {
     at::IntArrayRef strides = impl->strides();
     put(tag | static_cast<uint64_t>(t.scalar_type()) << 8 | (t.is_conj() ? 1 << 16 : 0) |
         (t.is_neg() ? 1 << 17 : 0) | (impl->is_wrapped_number() ? 1 << 18 : 0) |
-        static_cast<uint64_t>(sizes.size()) << 24);
+        static_cast<uint64_t>(sizes.size()) << 24 |
+        static_cast<uint64_t>(static_cast<uint8_t>(impl->device().index())) << 40);
     put(static_cast<uint64_t>(impl->storage_offset()));
     put(impl->unsafe_storage().nbytes());
     for (int64_t size : sizes) {
@@ -231,8 +243,10 @@ class Identifier {
       }
     } else if (value.isDevice()) {
       at::Device device = value.toDevice();
-      TORCH_CHECK(device.type() != at::kLazy || device.index() <= 0,
-                  "torch-lazy: there is one lazy device, lazy:0, but ", device, " was asked for");
+      if (device.type() == at::kLazy) {
+        device = at::Device(at::kLazy, checked_index(device));
+        same_device(device.index());
+      }
       put(kDevice | static_cast<uint64_t>(device.type()) << 8 |
           static_cast<uint64_t>(static_cast<uint8_t>(device.index())) << 16);
     } else if (value.isIntList()) {
@@ -344,7 +358,6 @@ bool identify(Call& call) {
   if (call.op.writes && call.tensors.size() > 1) {
     identify_aliases(call);
   }
-  call.hash = hash_words(call.key);
   return true;
 }
 

@@ -1,4 +1,5 @@
 // Layouts of results: from a layout function, from a custom operator's Meta kernel, or as observed.
+#include "base/hash.h"
 #include "capture/call.h"
 #include "capture/layouts/registry.h"
 #include "capture/tensor.h"
@@ -186,7 +187,7 @@ DescriptionPtr begin(const Call& call) {
   auto description = c10::make_intrusive<Description>();
   description->op = &call.op;
   description->key = call.key;
-  description->hash = call.hash;
+  description->hash = hash_words(call.key);
   description->arguments = argument_sources(call);
   translate_devices(description->arguments, real_device());
   for (const at::Tensor* tensor : call.tensors) {
@@ -194,6 +195,7 @@ DescriptionPtr begin(const Call& call) {
   }
   description->numbers = static_cast<int>(call.numbers.size());
   description->writes = written_operands(call);
+  description->device = std::max<c10::DeviceIndex>(call.device, 0);
   description->default_dtype = c10::get_default_dtype_as_scalartype();
   return description;
 }

@@ -1,5 +1,6 @@
 // The few operators that have kernels of their own: making tensors, moving data between devices,
 // reading a number, and changing what a tensor refers to.
+#include "base/fault.h"
 #include "base/metrics.h"
 #include "capture/capture.h"
 #include "capture/register.h"
@@ -16,14 +17,23 @@
 namespace torch_lazy {
 namespace {
 
-void check_factory(std::optional<at::Layout> layout, std::optional<bool> pin_memory,
-                   std::optional<at::Device> device) {
+void check_factory(std::optional<at::Layout> layout, std::optional<bool> pin_memory) {
   TORCH_CHECK_NOT_IMPLEMENTED(layout.value_or(at::kStrided) == at::kStrided,
                               "torch-lazy: device lazy holds plain strided tensors only, but ",
                               *layout, " was asked for");
   TORCH_CHECK(!pin_memory.value_or(false), "torch-lazy: only CPU tensors can be pinned");
-  TORCH_CHECK(!device || device->index() <= 0, "torch-lazy: there is one lazy device, lazy:0, but ",
-              *device, " was asked for");
+}
+
+c10::DeviceIndex index_of(std::optional<at::Device> device) {
+  return device ? checked_index(*device) : 0;
+}
+
+/// A tensor of undefined content, which is alive for who asks for the live ones.
+at::Tensor make_listed(const Layout& layout, int64_t nbytes, std::optional<at::Device> device) {
+  at::Tensor tensor = make_undefined(layout, nbytes, index_of(device));
+  GraphLock lock;
+  Program::instance().list(buffer_of(tensor));
+  return tensor;
 }
 
 Layout dense_layout(at::IntArrayRef sizes, at::ScalarType dtype,
@@ -48,19 +58,19 @@ Layout dense_layout(at::IntArrayRef sizes, at::ScalarType dtype,
 at::Tensor empty(c10::SymIntArrayRef size, std::optional<at::ScalarType> dtype,
                  std::optional<at::Layout> layout, std::optional<at::Device> device,
                  std::optional<bool> pin_memory, std::optional<at::MemoryFormat> memory_format) {
-  check_factory(layout, pin_memory, device);
+  check_factory(layout, pin_memory);
   auto sizes = C10_AS_INTARRAYREF_SLOW(size);
   at::detail::check_size_nonnegative(sizes);
   Layout dense = dense_layout(sizes, c10::dtype_or_default(dtype), memory_format);
   int64_t nbytes = static_cast<int64_t>(
       at::detail::computeStorageNbytesContiguous(sizes, c10::elementSize(dense.dtype)));
-  return make_undefined(dense, nbytes);
+  return make_listed(dense, nbytes, device);
 }
 
 at::Tensor empty_strided(c10::SymIntArrayRef size, c10::SymIntArrayRef stride,
                          std::optional<at::ScalarType> dtype, std::optional<at::Layout> layout,
                          std::optional<at::Device> device, std::optional<bool> pin_memory) {
-  check_factory(layout, pin_memory, device);
+  check_factory(layout, pin_memory);
   auto sizes = C10_AS_INTARRAYREF_SLOW(size);
   auto strides = C10_AS_INTARRAYREF_SLOW(stride);
   at::detail::check_size_nonnegative(sizes);
@@ -70,7 +80,7 @@ at::Tensor empty_strided(c10::SymIntArrayRef size, c10::SymIntArrayRef stride,
   strided.strides.assign(strides.begin(), strides.end());
   int64_t nbytes = static_cast<int64_t>(
       at::detail::computeStorageNbytes(sizes, strides, c10::elementSize(strided.dtype)));
-  return make_undefined(strided, nbytes);
+  return make_listed(strided, nbytes, device);
 }
 
 /// Calls the boxed kernel for an operator that also has a kernel here.
@@ -91,9 +101,14 @@ c10::Storage upload(const at::Tensor& source, const Layout& like, int64_t nbytes
 at::Tensor& copy_(at::Tensor& self, const at::Tensor& source, bool non_blocking) {
   if (!is_lazy(self)) {
     metrics::counter("lazy::copy_to_host").add();
-    ExecutionLock execution;
-    self.copy_(real_of(source), non_blocking);
+    fault_point(Stage::read);
+    RealCopySource from(source);
+    self.copy_(from.tensor(), non_blocking);
     return self;
+  }
+  if (is_lazy(source) && source.device() != self.device()) {
+    RealCopySource from(source);
+    return self.copy_(from.tensor(), non_blocking);
   }
   at::Tensor from = source;
   if (!is_lazy(source)) {
@@ -108,7 +123,7 @@ at::Tensor& copy_(at::Tensor& self, const at::Tensor& source, bool non_blocking)
     }
     at::Tensor plain = at::empty(source.sizes(), source.options().device(real_device()));
     plain.copy_(source);
-    from = adopt(plain);
+    from = adopt(plain, self.device().index());
   }
   capture_one("aten::copy_", {self, from, non_blocking});
   return self;
@@ -142,9 +157,10 @@ at::Tensor empty_like(const at::Tensor& self, std::optional<at::ScalarType> dtyp
                          memory_format);
 }
 
-at::Tensor to_lazy(const at::Tensor& self, at::ScalarType dtype, bool non_blocking,
-                   std::optional<at::MemoryFormat> memory_format) {
-  const at::TensorOptions options = at::TensorOptions().dtype(dtype).device(kLazyDevice);
+at::Tensor to_lazy(const at::Tensor& self, at::ScalarType dtype, at::Device device,
+                   bool non_blocking, std::optional<at::MemoryFormat> memory_format) {
+  const at::TensorOptions options =
+      at::TensorOptions().dtype(dtype).device(at::Device(at::kLazy, checked_index(device)));
   return empty_in_format(self, options, memory_format).copy_(self, non_blocking);
 }
 
@@ -156,16 +172,18 @@ at::Tensor to_copy(const at::Tensor& self, std::optional<at::ScalarType> dtype,
                               "torch-lazy: device lazy holds plain strided tensors only, but ",
                               *layout, " was asked for");
   if (!device || device->type() == at::kLazy) {
-    check_factory(layout, pin_memory, device);
-    if (!is_lazy(self)) {
-      return to_lazy(self, dtype.value_or(self.scalar_type()), non_blocking, memory_format);
+    check_factory(layout, pin_memory);
+    if (!is_lazy(self) || (device && checked_index(*device) != self.device().index())) {
+      return to_lazy(self, dtype.value_or(self.scalar_type()), *device, non_blocking,
+                     memory_format);
     }
     return capture_one("aten::_to_copy", {self, dtype, layout, c10::IValue(), c10::IValue(),
                                           non_blocking, memory_format});
   }
   metrics::counter("lazy::copy_to_host").add();
-  ExecutionLock execution;
-  return at::_to_copy(real_of(self),
+  fault_point(Stage::read);
+  RealCopySource from(self);
+  return at::_to_copy(from.tensor(),
                       at::TensorOptions(dtype.value_or(self.scalar_type()))
                           .layout(layout)
                           .device(device)
@@ -175,8 +193,8 @@ at::Tensor to_copy(const at::Tensor& self, std::optional<at::ScalarType> dtype,
 
 at::Scalar local_scalar_dense(const at::Tensor& self) {
   metrics::count_fallback("aten::_local_scalar_dense");
-  ExecutionLock execution;
-  return real_of(self).item();
+  fault_point(Stage::read);
+  return RealCopySource(self).tensor().item();
 }
 
 const at::Tensor& resize_(const at::Tensor& self, c10::SymIntArrayRef size,
@@ -235,7 +253,8 @@ at::Tensor& set_tensor(at::Tensor& self, const at::Tensor& source) {
 }
 
 at::Tensor& set_empty(at::Tensor& self) {
-  return set_storage(self, make_storage(0), 0, c10::SymIntArrayRef({c10::SymInt(0)}), {});
+  return set_storage(self, make_storage(0, self.device().index()), 0,
+                     c10::SymIntArrayRef({c10::SymInt(0)}), {});
 }
 
 bool is_set_to(const at::Tensor& self, const at::Tensor& source) {
@@ -263,8 +282,9 @@ at::Tensor lazy_clone(const at::Tensor& self) {
 at::Tensor efficient_zeros(at::IntArrayRef size, std::optional<at::ScalarType> dtype,
                            std::optional<at::Layout> layout, std::optional<at::Device> device,
                            std::optional<bool> pin_memory) {
-  check_factory(layout, pin_memory, device);
-  return at::zeros(size, at::TensorOptions().dtype(dtype).device(kLazyDevice));
+  check_factory(layout, pin_memory);
+  return at::zeros(
+      size, at::TensorOptions().dtype(dtype).device(at::Device(at::kLazy, index_of(device))));
 }
 
 }  // namespace

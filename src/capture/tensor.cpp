@@ -51,22 +51,25 @@ void free_buffer(void* context) {
   {
     GraphLock lock;
     Program::instance().assign(*buffer, nullptr, lock);
+    Program::instance().unlist(*buffer);
   }
   delete buffer;
 }
 
-c10::DataPtr make_buffer(size_t nbytes) {
+c10::DataPtr make_buffer(size_t nbytes, c10::DeviceIndex device) {
   static auto* addresses = new Addresses();
   auto* buffer = new Buffer();
   static std::atomic<uint64_t> ids{0};
   buffer->id = ++ids;
   buffer->nbytes = static_cast<int64_t>(nbytes);
-  return c10::DataPtr(addresses->next(buffer->nbytes), buffer, &free_buffer, kLazyDevice);
+  buffer->device = device;
+  return c10::DataPtr(addresses->next(buffer->nbytes), buffer, &free_buffer,
+                      at::Device(at::kLazy, device));
 }
 
 class LazyAllocator final : public c10::Allocator {
  public:
-  c10::DataPtr allocate(size_t nbytes) override { return make_buffer(nbytes); }
+  c10::DataPtr allocate(size_t nbytes) override { return make_buffer(nbytes, 0); }
 
   c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
 
@@ -104,9 +107,17 @@ Buffer& buffer_of(const at::Tensor& tensor) {
   return *static_cast<Buffer*>(pointer.get_context());
 }
 
-c10::Storage make_storage(int64_t nbytes) {
+c10::DeviceIndex checked_index(at::Device device) {
+  TORCH_CHECK(device.type() == at::kLazy, "torch-lazy: expected a lazy device, but got ", device);
+  // On the CPU all lazy devices are the same memory and cores, so any number will do.
+  TORCH_CHECK(device.index() <= 0 || real_device().is_cpu(),
+              "torch-lazy: there is one lazy device, lazy:0, but ", device, " was asked for");
+  return std::max<c10::DeviceIndex>(device.index(), 0);
+}
+
+c10::Storage make_storage(int64_t nbytes, c10::DeviceIndex device) {
   return c10::Storage(c10::make_intrusive<c10::StorageImpl>(
-      c10::StorageImpl::use_byte_size_t(), nbytes, make_buffer(nbytes), &allocator(),
+      c10::StorageImpl::use_byte_size_t(), nbytes, make_buffer(nbytes, device), &allocator(),
       /*resizable=*/true));
 }
 
@@ -119,8 +130,8 @@ bool covers_storage(const at::Tensor& tensor) {
          tensor.nbytes() == tensor.storage().nbytes();
 }
 
-at::Tensor make_undefined(const Layout& layout, int64_t nbytes) {
-  return make_tensor(make_storage(nbytes), layout);
+at::Tensor make_undefined(const Layout& layout, int64_t nbytes, c10::DeviceIndex device) {
+  return make_tensor(make_storage(nbytes, device), layout);
 }
 
 void set_buffer_data(Buffer& buffer, c10::Storage data) {
@@ -131,10 +142,11 @@ void set_buffer_data(Buffer& buffer, c10::Storage data) {
   program.set_data(value, std::move(data));
 }
 
-at::Tensor adopt(const at::Tensor& real) {
+at::Tensor adopt(const at::Tensor& real, c10::DeviceIndex device) {
   TORCH_CHECK(real.layout() == at::kStrided && !real.is_quantized() && !real.is_nested(),
               "torch-lazy: device lazy holds plain strided tensors; this one is ", real.toString());
-  at::Tensor lazy = make_undefined(Layout::of(real), static_cast<int64_t>(real.storage().nbytes()));
+  at::Tensor lazy =
+      make_undefined(Layout::of(real), static_cast<int64_t>(real.storage().nbytes()), device);
   set_buffer_data(buffer_of(lazy), real.storage());
   return lazy;
 }
@@ -178,5 +190,8 @@ at::Tensor real_of(const at::Tensor& lazy, bool to_write) {
   c10::Storage storage = materialize(buffer_of(lazy), to_write);
   return real_tensor(std::move(storage), Layout::of(lazy));
 }
+
+RealCopySource::RealCopySource(const at::Tensor& lazy)
+    : reading_(buffer_of(lazy)), tensor_(real_tensor(reading_.storage(), Layout::of(lazy))) {}
 
 }  // namespace torch_lazy

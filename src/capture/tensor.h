@@ -2,13 +2,12 @@
 #pragma once
 
 #include "ir/node.h"
+#include "runtime/executor.h"
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/Allocator.h>
 
 namespace torch_lazy {
-
-inline const at::Device kLazyDevice{at::kLazy, 0};
 
 /// The keys of every lazy tensor (autograd's are added by the tensor itself).
 c10::DispatchKeySet lazy_keys();
@@ -20,8 +19,11 @@ inline bool is_lazy(const at::Tensor& tensor) {
 /// The buffer behind a lazy tensor; raises a clear error for a lazy tensor that is not ours.
 Buffer& buffer_of(const at::Tensor& tensor);
 
+/// The number of a lazy device; raises a clear error for one that does not exist.
+c10::DeviceIndex checked_index(at::Device device);
+
 /// A storage over a new buffer with undefined content.
-c10::Storage make_storage(int64_t nbytes);
+c10::Storage make_storage(int64_t nbytes, c10::DeviceIndex device);
 
 /// A lazy tensor that lies in `storage` as `layout` says.
 at::Tensor make_tensor(c10::Storage storage, const Layout& layout);
@@ -30,10 +32,10 @@ at::Tensor make_tensor(c10::Storage storage, const Layout& layout);
 bool covers_storage(const at::Tensor& tensor);
 
 /// A lazy tensor over a new buffer.
-at::Tensor make_undefined(const Layout& layout, int64_t nbytes);
+at::Tensor make_undefined(const Layout& layout, int64_t nbytes, c10::DeviceIndex device);
 
 /// A lazy tensor that takes over the memory of a plain tensor of the real device.
-at::Tensor adopt(const at::Tensor& real);
+at::Tensor adopt(const at::Tensor& real, c10::DeviceIndex device);
 
 /// Gives the buffer real memory as its current value.
 void set_buffer_data(Buffer& buffer, c10::Storage data);
@@ -43,5 +45,16 @@ void grow_storage(const c10::Storage& storage, int64_t nbytes);
 
 /// The real tensor behind a lazy one, computed if need be. The caller holds the execution lock.
 at::Tensor real_of(const at::Tensor& lazy, bool to_write = false);
+
+/// The same for who only reads, and needs no lock: nothing overwrites it while this is alive.
+class RealCopySource {
+ public:
+  explicit RealCopySource(const at::Tensor& lazy);
+  const at::Tensor& tensor() const { return tensor_; }
+
+ private:
+  Reading reading_;
+  at::Tensor tensor_;
+};
 
 }  // namespace torch_lazy

@@ -12,7 +12,7 @@ constexpr uint64_t kDataParameter = uint64_t{1} << 61;
 
 }  // namespace
 
-Collection collect(std::vector<Node*> nodes) {
+Collection collect(std::vector<Node*> nodes, c10::ArrayRef<Value*> also) {
   Collection result;
   const uint64_t epoch = Program::instance().next_epoch();
   std::vector<uint32_t> uses;
@@ -29,15 +29,20 @@ Collection collect(std::vector<Node*> nodes) {
     return value->slot;
   };
 
+  auto parameter = [&](Value* value) {
+    TORCH_INTERNAL_ASSERT(!value->pending() && !value->failure,
+                          "a graph reads a value that is neither there nor part of it");
+    result.parameters.push_back(number(value));
+    result.fresh.push_back(value->undefined());
+    signature.push_back((value->undefined() ? kFreshParameter : kDataParameter) ^
+                        static_cast<uint64_t>(value->nbytes));
+  };
+
   for (Node* node : nodes) {
     signature.push_back(node->description->id);
     for (Value* operand : node->operands) {
       if (operand->epoch != epoch) {
-        TORCH_INTERNAL_ASSERT(operand->data || operand->undefined(),
-                              "a graph reads a value that is neither there nor part of it");
-        result.parameters.push_back(number(operand));
-        signature.push_back((operand->data ? kDataParameter : kFreshParameter) ^
-                            static_cast<uint64_t>(operand->nbytes));
+        parameter(operand);
       }
       ++uses[operand->slot];
       signature.push_back(operand->slot);
@@ -47,6 +52,12 @@ Collection collect(std::vector<Node*> nodes) {
     }
     for (const c10::IValue& value : node->numbers) {
       result.numbers.push_back(value);
+    }
+  }
+
+  for (Value* value : also) {
+    if (value->epoch != epoch) {
+      parameter(value);
     }
   }
 
@@ -90,21 +101,21 @@ Graph make_graph(const Collection& collection) {
     }
     graph.nodes.push_back(std::move(copy));
   }
-  std::vector<char> is_parameter(graph.slots, 0);
-  for (uint32_t slot : collection.parameters) {
+  std::vector<char> has_data(graph.slots, 0);
+  for (size_t i = 0; i < collection.parameters.size(); ++i) {
+    const uint32_t slot = collection.parameters[i];
     const Value* value = collection.values[slot];
     Parameter parameter;
     parameter.slot = slot;
-    parameter.fresh = !value->data;
+    parameter.fresh = collection.fresh[i];
     parameter.donated = !collection.kept[slot];
     parameter.nbytes = value->nbytes;
-    is_parameter[slot] = 1;
+    has_data[slot] = !parameter.fresh;
     fold(static_cast<uint64_t>(parameter.nbytes) * 4 + parameter.fresh * 2 + parameter.donated);
     graph.parameters.push_back(parameter);
   }
   for (uint32_t slot = 0; slot < graph.slots; ++slot) {
-    bool undefined_parameter = is_parameter[slot] && !collection.values[slot]->data;
-    if (collection.kept[slot] && (!is_parameter[slot] || undefined_parameter)) {
+    if (collection.kept[slot] && !has_data[slot]) {
       graph.roots.push_back(slot);
       fold(slot);
     }

@@ -13,14 +13,15 @@ struct Collection {
   std::vector<Node*> nodes;          // in program order
   std::vector<Value*> values;        // by slot
   std::vector<uint32_t> parameters;  // slots
+  std::vector<char> fresh;           // by parameter: memory whose content does not matter
   std::vector<char> kept;            // by slot: something outlives the run that needs it
   std::vector<c10::IValue> numbers;
   std::vector<uint64_t> signature;
 };
 
-/// Numbers the values of `nodes` (pending, in program order) and writes the graph's signature.
-/// Needs the graph lock, and that no other collection is in progress.
-Collection collect(std::vector<Node*> nodes);
+/// Numbers the values of `nodes` (pending, in program order), then those of `also`, and writes the
+/// graph's signature. Needs the graph lock, and that no other collection is in progress.
+Collection collect(std::vector<Node*> nodes, c10::ArrayRef<Value*> also = {});
 
 /// The graph of a collection, for a backend that has not seen it.
 Graph make_graph(const Collection& collection);

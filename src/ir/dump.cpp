@@ -1,202 +1,141 @@
-// Text and dot of the graph behind values.
+// What is recorded behind values, copied out for a dump.
 #include "ir/dump.h"
+
+#include "ir/dump_calls.h"
 
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <algorithm>
-#include <sstream>
 #include <unordered_map>
-#include <vector>
 
 namespace torch_lazy {
 namespace {
 
-/// Reading a zero-dim CPU tensor dispatches, and a Python mode must not run under the graph lock.
+/// A dump reads zero-dim CPU tensors, which dispatches; it should look the same inside a Python
+/// mode, and not be seen by it.
 struct BelowModes {
   c10::impl::ForceDispatchKeyGuard keys{
       c10::DispatchKeySet(c10::DispatchKey::BackendSelect),
       c10::default_excluded_set | c10::autograd_dispatch_keyset_with_ADInplaceOrView};
 };
 
-/// A node, or data that nodes read, as one line of a dump.
-struct Entry {
-  const Node* node = nullptr;
-  const Value* data = nullptr;
-  std::string root;
-};
-
-class Dump {
+/// Copies the recorded nodes behind values. Used under the graph lock.
+class Recorder {
  public:
-  explicit Dump(c10::ArrayRef<Buffer*> roots) {
-    std::vector<const Node*> nodes;
-    for (size_t i = 0; i < roots.size(); ++i) {
-      const Value* value = roots[i]->current;
-      reach(value, nodes);
+  void add_roots(c10::ArrayRef<const Value*> roots, c10::ArrayRef<Layout> layouts) {
+    for (const Value* root : roots) {
+      reach(root);
     }
-    std::sort(nodes.begin(), nodes.end(),
+    std::sort(nodes_.begin(), nodes_.end(),
               [](const Node* a, const Node* b) { return a->sequence < b->sequence; });
-    for (const Node* node : nodes) {
-      for (const Value* operand : node->operands) {
-        add_data(operand);
-      }
-      ids_[node] = entries_.size();
-      entries_.push_back({node, nullptr, ""});
+    for (const Node* node : nodes_) {
+      add_call(*node);
     }
     for (size_t i = 0; i < roots.size(); ++i) {
-      const Value* value = roots[i]->current;
-      if (value) {
-        add_data(value);
-        entries_[id(value)].root = "ROOT=" + std::to_string(i);
+      DumpCalls::Root root;
+      root.value = roots[i] ? number(roots[i]) : add_leaf("lazy_tensors::undefined", 0);
+      if (!layouts.empty()) {
+        root.layout = layouts[i];
       }
+      calls_.roots.push_back(std::move(root));
     }
   }
 
-  std::string text() const {
-    std::ostringstream out;
-    out << "IR {\n";
-    for (size_t i = 0; i < entries_.size(); ++i) {
-      out << "  %" << i << " = " << line(entries_[i]) << "\n";
-    }
-    out << "}\n";
-    return out.str();
-  }
-
-  std::string dot() const {
-    std::ostringstream out;
-    out << "digraph G {\n";
-    for (size_t i = 0; i < entries_.size(); ++i) {
-      const Entry& entry = entries_[i];
-      out << "  node" << i << " [label=\"" << name(entry) << "\\n" << shapes(entry);
-      if (!entry.root.empty()) {
-        out << "\\n" << entry.root;
-      }
-      out << "\"]\n";
-    }
-    for (size_t i = entries_.size(); i-- > 0;) {
-      if (!entries_[i].node) {
-        continue;
-      }
-      const auto& operands = entries_[i].node->operands;
-      for (size_t k = 0; k < operands.size(); ++k) {
-        out << "  node" << id(operands[k]) << " -> node" << i;
-        if (operands.size() > 1) {
-          out << " [label=\"i=" << k << "\"]";
-        }
-        out << "\n";
-      }
-    }
-    out << "}\n";
-    return out.str();
-  }
+  DumpCalls calls() && { return std::move(calls_); }
 
  private:
-  void reach(const Value* value, std::vector<const Node*>& nodes) {
-    if (!value || !value->producer) {
-      return;
-    }
-    std::vector<const Node*> stack{value->producer};
+  void reach(const Value* root) {
+    std::vector<const Value*> stack{root};
     while (!stack.empty()) {
-      const Node* node = stack.back();
+      const Value* value = stack.back();
       stack.pop_back();
-      if (!ids_.emplace(node, 0).second) {
-        continue;
-      }
-      nodes.push_back(node);
-      for (const Value* operand : node->operands) {
-        if (operand->producer) {
-          stack.push_back(operand->producer);
-        }
+      if (value && value->producer && seen_.emplace(value->producer, 0).second) {
+        nodes_.push_back(value->producer);
+        stack.insert(stack.end(), value->producer->operands.begin(),
+                     value->producer->operands.end());
       }
     }
   }
 
-  void add_data(const Value* value) {
-    if (!value->producer && ids_.emplace(value, entries_.size()).second) {
-      entries_.push_back({nullptr, value, ""});
+  void add_call(const Node& node) {
+    seen_[&node] = calls_.calls.size();
+    DumpCalls::Call call;
+    call.description = node.description;
+    for (const Value* operand : node.operands) {
+      call.operands.push_back(number(operand));
     }
+    call.numbers.assign(node.numbers.begin(), node.numbers.end());
+    call.scope = node.scope;
+    call.source = node.source;
+    calls_.calls.push_back(std::move(call));
   }
 
-  size_t id(const Value* value) const {
-    const void* key = value->producer ? static_cast<const void*>(value->producer) : value;
-    return ids_.at(key);
+  size_t add_leaf(const char* name, int64_t nbytes) {
+    calls_.values.push_back({std::nullopt, 0, name, nbytes});
+    return calls_.values.size() - 1;
   }
 
-  static std::string name(const Entry& entry) {
-    if (entry.data) {
-      return entry.data->data      ? "lazy_tensors::device_data"
-             : entry.data->failure ? "lazy_tensors::failed"
-                                   : "lazy_tensors::undefined";
+  size_t number(const Value* value) {
+    auto known = values_.find(value);
+    if (known != values_.end()) {
+      return known->second;
     }
-    return entry.node->description->op->name;
-  }
-
-  static std::string shapes(const Entry& entry) {
-    if (entry.data) {
-      return std::to_string(entry.data->nbytes) + " bytes";
-    }
-    const Description& d = *entry.node->description;
-    std::string text;
-    for (const FreshOutput& output : d.fresh) {
-      text += (text.empty() ? "" : ", ") + output.layout.shape_text();
-    }
-    for (const Write& write : d.writes) {
-      text += (text.empty() ? "" : ", ") + d.operands[write.operand].shape_text();
-    }
-    return text;
-  }
-
-  std::string line(const Entry& entry) const {
-    std::ostringstream out;
-    out << "[" << shapes(entry) << "] " << name(entry) << "(";
-    if (entry.node) {
-      const Description& d = *entry.node->description;
-      for (size_t k = 0; k < entry.node->operands.size(); ++k) {
-        const Value* operand = entry.node->operands[k];
-        out << (k ? ", " : "") << "%" << id(operand);
-        if (operand->producer && operand->producer->outputs.size() > 1) {
-          out << "." << operand->output;
-        }
-      }
-      out << ")";
-      for (const Write& write : d.writes) {
-        out << ", writes=" << write.operand;
-      }
-      for (const c10::IValue& number : entry.node->numbers) {
-        out << ", number=";
-        if (number.isTensor()) {
-          out << number.toTensor().item();
-        } else {
-          out << number;
-        }
-      }
-      if (!entry.node->source.empty()) {
-        out << ", location=" << entry.node->source;
-      }
+    size_t index = calls_.values.size();
+    if (value->producer) {
+      calls_.values.push_back({seen_.at(value->producer), static_cast<size_t>(value->output)});
     } else {
-      out << ")";
+      index = add_leaf(value->data      ? "lazy_tensors::device_data"
+                       : value->failure ? "lazy_tensors::failed"
+                                        : "lazy_tensors::undefined",
+                       value->nbytes);
     }
-    if (!entry.root.empty()) {
-      out << ", " << entry.root;
-    }
-    return out.str();
+    values_.emplace(value, index);
+    return index;
   }
 
-  std::unordered_map<const void*, size_t> ids_;
-  std::vector<Entry> entries_;
+  DumpCalls calls_;
+  std::vector<const Node*> nodes_;
+  std::unordered_map<const Node*, size_t> seen_;  // with the place among the calls
+  std::unordered_map<const Value*, size_t> values_;
 };
+
+std::string write(const DumpCalls& calls, DumpFormat format) {
+  BelowModes below;
+  const DumpGraph graph = make_dump_graph(calls);
+  return format == DumpFormat::text ? graph.text() : graph.dot();
+}
+
+std::string dump_buffers(c10::ArrayRef<Buffer*> roots, c10::ArrayRef<Layout> layouts,
+                         DumpFormat format) {
+  Recorder recorder;
+  {
+    GraphLock lock;
+    std::vector<const Value*> values;
+    for (const Buffer* buffer : roots) {
+      values.push_back(buffer->current);
+    }
+    recorder.add_roots(values, layouts);
+  }
+  return write(std::move(recorder).calls(), format);
+}
 
 }  // namespace
 
-std::string dump_text(c10::ArrayRef<Buffer*> roots) {
-  BelowModes below;
-  GraphLock lock;
-  return Dump(roots).text();
+std::string dump_values(c10::ArrayRef<const Value*> roots, DumpFormat format) {
+  Recorder recorder;
+  {
+    GraphLock lock;
+    recorder.add_roots(roots, {});
+  }
+  return write(std::move(recorder).calls(), format);
 }
 
-std::string dump_dot(c10::ArrayRef<Buffer*> roots) {
-  BelowModes below;
-  GraphLock lock;
-  return Dump(roots).dot();
+std::string dump_text(c10::ArrayRef<Buffer*> roots, c10::ArrayRef<Layout> layouts) {
+  return dump_buffers(roots, layouts, DumpFormat::text);
+}
+
+std::string dump_dot(c10::ArrayRef<Buffer*> roots, c10::ArrayRef<Layout> layouts) {
+  return dump_buffers(roots, layouts, DumpFormat::dot);
 }
 
 }  // namespace torch_lazy

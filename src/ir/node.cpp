@@ -1,6 +1,8 @@
 // Lifetimes of buffers, values and nodes.
 #include "ir/node.h"
 
+#include "base/metrics.h"
+
 #include <algorithm>
 #include <utility>
 
@@ -34,10 +36,25 @@ void GraphLock::trash(Node* node) {
   node->next_garbage = std::exchange(nodes_, node);
 }
 
+void Segment::update(const Value* value) {
+  if (value->segment == id) {
+    kept.set(value->place, value->owner || value->readers);
+  }
+}
+
+void Segment::died(const Value* value) {
+  if (value->segment == id) {
+    dead.set(value->place, true);
+  }
+}
+
 Program& Program::instance() {
   static auto* program = new Program();
   return *program;
 }
+
+// ---- Values
+// --------------------------------------------------------------------------------------
 
 Value* Program::make_value(int64_t nbytes) {
   auto* value = new Value();
@@ -53,8 +70,10 @@ Value* Program::make_data(c10::Storage storage) {
 
 Value* Program::value_of(Buffer& buffer) {
   if (!buffer.current) {
+    list(buffer);
     Value* value = make_value(buffer.nbytes);
     value->owner = &buffer;
+    value->origin = buffer.id;
     value->refs = 1;
     buffer.current = value;
   }
@@ -64,9 +83,14 @@ Value* Program::value_of(Buffer& buffer) {
 void Program::assign(Buffer& buffer, Value* value, GraphLock& lock) {
   Value* before = buffer.current;
   if (value) {
+    list(buffer);
     retain(value);
     value->owner = &buffer;
+    if (!value->origin) {
+      value->origin = buffer.id;
+    }
     update_held(value);
+    segment_.update(value);
     ++buffer.generation;
   }
   buffer.leaf = false;
@@ -74,6 +98,7 @@ void Program::assign(Buffer& buffer, Value* value, GraphLock& lock) {
   buffer.current = value;
   if (before) {
     before->owner = nullptr;
+    segment_.update(before);
     release(before, lock);
   }
 }
@@ -110,6 +135,33 @@ void Program::release(Value* value, GraphLock& lock) {
     update_held(value);
     return;
   }
+  segment_.died(value);
+  if (value->holds == 0) {
+    free_unreachable(value, lock);
+  } else {
+    update_held(value);
+  }
+}
+
+void Program::let_go(Value* value, GraphLock& lock) {
+  if (--value->holds == 0 && value->refs == 0) {
+    free_unreachable(value, lock);
+  }
+}
+
+void Program::begin_reading(Value* value) {
+  retain(value);
+  ++value->readers;
+  segment_.update(value);
+}
+
+void Program::end_reading(Value* value, GraphLock& lock) {
+  --value->readers;
+  segment_.update(value);
+  release(value, lock);
+}
+
+void Program::free_unreachable(Value* value, GraphLock& lock) {
   // Iterative: a chain of a million nodes must not overflow the stack.
   c10::SmallVector<Value*, 16> dead{value};
   while (!dead.empty()) {
@@ -120,13 +172,19 @@ void Program::release(Value* value, GraphLock& lock) {
         bytes_held_ -= current->nbytes;
       }
     }
+    if (current->has_history) {
+      histories_.erase(current);
+    }
     if (Node* node = current->producer) {
       node->outputs[current->output] = nullptr;
       if (--node->refs == 0) {
         unlink(node);
         for (Value* operand : node->operands) {
           if (--operand->refs == 0) {
-            dead.push_back(operand);
+            segment_.died(operand);
+            if (operand->holds == 0) {
+              dead.push_back(operand);
+            }
           }
         }
         node->operands.clear();
@@ -137,12 +195,15 @@ void Program::release(Value* value, GraphLock& lock) {
   }
 }
 
-void Program::append(Node* node) {
-  node->sequence = ++sequence_;
-  node->previous = last_;
-  (last_ ? last_->next : first_) = node;
-  last_ = node;
-  ++pending_;
+// ---- Nodes
+// ---------------------------------------------------------------------------------------
+
+void Program::link(Node* node, Node* before) {
+  node->next = before;
+  node->previous = before ? before->previous : last_;
+  (node->previous ? node->previous->next : first_) = node;
+  (before ? before->previous : last_) = node;
+  ++(node->parked ? parked_ : pending_);
 }
 
 void Program::unlink(Node* node) {
@@ -150,20 +211,149 @@ void Program::unlink(Node* node) {
   (node->next ? node->next->previous : last_) = node->previous;
   node->previous = nullptr;
   node->next = nullptr;
-  --pending_;
+  --(node->parked ? parked_ : pending_);
+}
+
+void Program::append(Node* node, Trace* recorder) {
+  if (pending_ == 0) {
+    segment_.begin(parked_ == 0 ? recorder : nullptr);
+  }
+  node->sequence = ++sequence_;
+  link(node, nullptr);
+  segment_.append(node, recorder);
+}
+
+void Program::take_out(Node* node) {
+  unlink(node);
+  for (Value* operand : node->operands) {
+    if (--operand->refs == 0) {
+      segment_.died(operand);
+    }
+  }
+}
+
+void Program::put_back(c10::ArrayRef<Node*> nodes) {
+  segment_.leave();
+  Node* before = first_;
+  for (Node* node : nodes) {
+    while (before && before->sequence < node->sequence) {
+      before = before->next;
+    }
+    for (Value* operand : node->operands) {
+      retain(operand);
+    }
+    link(node, before);
+  }
+}
+
+void Program::park(Node* node) {
+  if (!node->parked) {
+    --pending_;
+    ++parked_;
+    node->parked = true;
+  }
 }
 
 void Program::retire(Node* node, GraphLock& lock) {
-  unlink(node);
   for (Value* output : node->outputs) {
     if (output) {
       output->producer = nullptr;
     }
   }
+  lock.trash(node);
+}
+
+void Program::drop(Node* node, GraphLock& lock) {
+  unlink(node);
   for (Value* operand : node->operands) {
     release(operand, lock);
   }
-  lock.trash(node);
+  retire(node, lock);
+}
+
+// ---- Live buffers and histories
+// ------------------------------------------------------------------
+
+void Program::list(Buffer& buffer) {
+  if (buffer.listed) {
+    return;
+  }
+  static metrics::Counter& created = metrics::counter("CreateLtcTensor");
+  created.add_guarded();
+  devices_.set(static_cast<size_t>(buffer.device));
+  if (observer_) {
+    observer_(buffer, true);
+  }
+  buffer.listed = true;
+  buffer.next = first_buffer_;
+  if (first_buffer_) {
+    first_buffer_->previous = &buffer;
+  }
+  first_buffer_ = &buffer;
+}
+
+void Program::unlist(Buffer& buffer) {
+  if (!buffer.listed) {
+    return;
+  }
+  static metrics::Counter& destroyed = metrics::counter("DestroyLtcTensor");
+  destroyed.add_guarded();
+  if (observer_) {
+    observer_(buffer, false);
+  }
+  buffer.listed = false;
+  (buffer.previous ? buffer.previous->next : first_buffer_) = buffer.next;
+  if (buffer.next) {
+    buffer.next->previous = buffer.previous;
+  }
+}
+
+std::vector<Buffer*> Program::live_buffers(std::optional<c10::DeviceIndex> device) const {
+  std::vector<Buffer*> buffers;
+  for (Buffer* buffer = first_buffer_; buffer; buffer = buffer->next) {
+    if (!device || buffer->device == *device) {
+      buffers.push_back(buffer);
+    }
+  }
+  std::sort(buffers.begin(), buffers.end(),
+            [](const Buffer* a, const Buffer* b) { return a->id < b->id; });
+  return buffers;
+}
+
+std::vector<c10::DeviceIndex> Program::devices() const {
+  std::vector<c10::DeviceIndex> devices;
+  for (size_t i = 0; i < devices_.size(); ++i) {
+    if (devices_[i]) {
+      devices.push_back(static_cast<c10::DeviceIndex>(i));
+    }
+  }
+  return devices;
+}
+
+void Program::forget_history(Value* value) {
+  if (value && value->has_history) {
+    value->has_history = false;
+    histories_.erase(value);
+  }
+}
+
+void Program::remember(Value* value, History history) {
+  value->has_history = true;
+  histories_[value] = std::move(history);
+}
+
+const History* Program::history(const Value* value) const {
+  if (!value || !value->has_history) {
+    return nullptr;
+  }
+  return &histories_.at(const_cast<Value*>(value));
+}
+
+void Program::forget_histories() {
+  for (auto& [value, history] : histories_) {
+    value->has_history = false;
+  }
+  histories_.clear();
 }
 
 }  // namespace torch_lazy

@@ -1,77 +1,119 @@
 // The recorded program: buffers, their values, and the nodes that make values.
 //
-// A Buffer is what a storage is in eager. Its current Value is data, or an output of a pending
-// Node, or undefined (fresh memory). A write gives the buffer a new value; older values stay what
-// they were for the nodes that read them. Whoever holds a value holds its node, and a node holds
-// its operands: what nothing alive can reach is gone.
+// A Buffer is what a storage is in eager. Its current Value is data, or an output of a Node that is
+// pending or in flight (part of a run that was scheduled), or undefined (fresh memory). A write
+// gives the buffer a new value; older values stay what they were for the nodes that read them.
+// Whoever holds a value holds its node, and a node holds its operands: what nothing alive can reach
+// is gone.
 #pragma once
 
+#include "ir/segment.h"
 #include <torch_lazy/description.h>
 #include <torch_lazy/export.h>
+#include <torch_lazy/graph.h>
 
 #include <c10/core/Storage.h>
 #include <c10/util/SmallVector.h>
 
+#include <atomic>
+#include <bitset>
 #include <cstdint>
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
+#include <thread>
+#include <unordered_map>
+#include <vector>
 
 namespace torch_lazy {
 
 struct Buffer;
+struct Flight;  // a scheduled run: runtime/flight.h
 struct Node;
 struct Value;
 
-/// Why a value could not be computed; raised whenever it is read.
+/// Why a value could not be computed.
 struct Failure {
   std::string message;
-  std::exception_ptr original;  // its type is eager's; null: none of eager's
+  std::exception_ptr original;         // its type is eager's; null: none of eager's
+  std::thread::id scheduler;           // the thread whose run failed
+  std::atomic<bool> delivered{false};  // the program has seen it
 };
 
 struct Value {
-  uint32_t refs = 0;           // buffers (one) and operands of nodes that hold it
-  bool held_by_graph = false;  // data that only pending nodes keep alive (counted)
-  Node* producer = nullptr;    // set while pending
+  uint32_t refs = 0;     // its buffer, operands of recorded nodes, and readers outside the graph
+  uint32_t holds = 0;    // flights that it is part of; these do not keep it from being overwritten
+  uint32_t readers = 0;  // of `refs`: those outside the graph
+  bool held_by_graph = false;  // data that only the graph keeps alive (counted)
+  bool has_history = false;    // the graph that computed it is kept (Program::history)
+  Node* producer = nullptr;    // set until its data is there
   int output = -1;             // which output of the producer
   int64_t nbytes = 0;
   c10::Storage data;        // set when it is there
   Buffer* owner = nullptr;  // the buffer whose current value this is
+  uint64_t origin = 0;      // the id of the buffer that it was made for
   std::shared_ptr<Failure> failure;
+  // Its place in what is recorded now (ir/segment.h).
+  uint64_t segment = 0;
+  uint32_t place = 0;
   // Scratch of the collection in progress.
-  uint64_t epoch = 0;
   uint32_t slot = 0;
+  uint64_t epoch = 0;
   Value* next_garbage = nullptr;
 
-  bool pending() const { return producer != nullptr; }
+  inline bool pending() const;
+  inline bool in_flight() const;
   bool undefined() const { return !producer && !data && !failure; }
 };
 
 struct Node {
-  uint32_t refs = 0;  // outputs that something holds, and runs that it is part of
+  uint32_t refs = 0;  // outputs that something holds; one more for an effect
   uint64_t sequence = 0;
   DescriptionPtr description;
   c10::SmallVector<Value*, 4> operands;
   c10::SmallVector<Value*, 3> outputs;  // fresh outputs, then one per write; null: dead or repeated
   c10::SmallVector<c10::IValue, 2> numbers;
+  std::shared_ptr<const std::string> scope;  // with TORCH_LAZY_IR_DEBUG
   std::string source;
-  bool running = false;
+  Flight* flight = nullptr;  // while it is scheduled
+  bool failed = false;       // an attempt to execute it failed
+  bool parked = false;       // it, or what it needs, failed: runs only when something needs it
+  uint32_t place = 0;        // in the segment
   uint64_t epoch = 0;
   Node* previous = nullptr;  // pending nodes, in the order of the program
   Node* next = nullptr;
   Node* next_garbage = nullptr;
 };
 
+bool Value::pending() const {
+  return producer && !producer->flight;
+}
+
+bool Value::in_flight() const {
+  return producer && producer->flight;
+}
+
 struct Buffer {
   uint64_t id = 0;
   int64_t nbytes = 0;
   Value* current = nullptr;  // null: undefined
+  c10::DeviceIndex device = 0;
+  bool listed = false;
   uint64_t generation = 0;   // values it has had
   // Of the current value (LazyTensor): it was asked for as a leaf of the graph; it is known to the
   // program as host data.
   bool leaf = false;
   bool host = false;
+  Buffer* previous = nullptr;  // live buffers
+  Buffer* next = nullptr;
+};
+
+/// The graph that computed a value which is there: for dumps and hashes of tensors that were read.
+struct History {
+  std::shared_ptr<const Graph> graph;
+  uint32_t slot = 0;
 };
 
 /// The graph lock, held. It guards every field above, the list below and the description table.
@@ -93,7 +135,7 @@ class TORCH_LAZY_API GraphLock {
   Node* nodes_ = nullptr;
 };
 
-/// The pending nodes in program order. Every function needs the graph lock.
+/// The pending nodes in program order, and the live buffers. Every function needs the graph lock.
 class TORCH_LAZY_API Program {
  public:
   static Program& instance();
@@ -111,9 +153,27 @@ class TORCH_LAZY_API Program {
   /// Frees what nothing holds any more, along whole chains, without recursion.
   void release(Value* value, GraphLock& lock);
 
-  void append(Node* node);
-  /// Takes an executed, failed or dead node out and lets go of its operands and outputs.
+  /// A hold for a run that was scheduled.
+  void hold(Value* value) { ++value->holds; }
+  void let_go(Value* value, GraphLock& lock);
+
+  /// A reader outside the graph: the value's memory stays as it is.
+  void begin_reading(Value* value);
+  void end_reading(Value* value, GraphLock& lock);
+
+  /// Adds a recorded node at the end. Its operands and outputs are set. `recorder`: the trace of
+  /// the thread that records; null: none is followed.
+  void append(Node* node, Trace* recorder);
+  /// Takes a node out of the pending ones: it is scheduled.
+  void take_out(Node* node);
+  /// Puts nodes (in program order) that were taken out back into their places.
+  void put_back(c10::ArrayRef<Node*> nodes);
+  /// A pending node that failed waits until something needs it.
+  void park(Node* node);
+  /// Ends the life of a node that was taken out and executed: its outputs stand alone.
   void retire(Node* node, GraphLock& lock);
+  /// Ends the life of a node that never runs.
+  void drop(Node* node, GraphLock& lock);
 
   void set_data(Value* value, c10::Storage storage);
   /// Moves the data out, for a run that may write into it.
@@ -121,26 +181,55 @@ class TORCH_LAZY_API Program {
 
   Node* first() const { return first_; }
   Node* last() const { return last_; }
+  /// Nodes that the next run of everything consists of: those in the list that are not parked.
   size_t pending() const { return pending_; }
+  size_t parked() const { return parked_; }
   int64_t bytes_held() const { return bytes_held_; }
   int64_t bytes_allocated() const { return bytes_allocated_; }
   int64_t peak_bytes() const { return peak_bytes_; }
   void reset_peak() { peak_bytes_ = bytes_allocated_; }
   uint64_t next_epoch() { return ++epoch_; }
 
+  /// Buffers that tensors refer to, by id; of one device or of all.
+  std::vector<Buffer*> live_buffers(std::optional<c10::DeviceIndex> device) const;
+  void list(Buffer& buffer);
+  void unlist(Buffer& buffer);
+
+  Segment& segment() { return segment_; }
+
+  /// The devices that ever had a buffer, in order.
+  std::vector<c10::DeviceIndex> devices() const;
+
+  /// Told when buffers come and go, under the graph lock; null: nobody.
+  using Observer = void (*)(const Buffer& buffer, bool born);
+  void set_observer(Observer observer) { observer_ = observer; }
+
+  void remember(Value* value, History history);
+  void forget_history(Value* value);
+  const History* history(const Value* value) const;
+  void forget_histories();
+
  private:
+  void link(Node* node, Node* before);
   void unlink(Node* node);
+  void free_unreachable(Value* value, GraphLock& lock);
   void count_bytes(int64_t bytes);
   void update_held(Value* value);
 
   Node* first_ = nullptr;
   Node* last_ = nullptr;
+  Buffer* first_buffer_ = nullptr;
   size_t pending_ = 0;
+  size_t parked_ = 0;
   uint64_t sequence_ = 0;
   uint64_t epoch_ = 0;
   int64_t bytes_held_ = 0;
   int64_t bytes_allocated_ = 0;
   int64_t peak_bytes_ = 0;
+  Segment segment_;
+  std::unordered_map<Value*, History> histories_;
+  std::bitset<128> devices_;
+  Observer observer_ = nullptr;
 };
 
 }  // namespace torch_lazy

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cctype>
 #include <memory>
 #include <mutex>
 #include <string_view>
@@ -22,6 +23,14 @@ constexpr std::string_view kWritesStatistics[] = {
     "aten::native_batch_norm",       "aten::cudnn_batch_norm",
     "aten::miopen_batch_norm",       "aten::batch_norm_update_stats",
     "aten::batch_norm_gather_stats", "aten::batch_norm_gather_stats_with_counts",
+};
+
+// Operators whose counters have the suffix of symbolic sizes, as programs that look at them know
+// it.
+constexpr std::string_view kCountedAsSymbolic[] = {
+    "_reshape_alias_copy", "as_strided_copy", "as_strided_scatter", "diagonal_backward",
+    "expand_copy",         "narrow_copy",     "new_empty_strided",  "select_backward",
+    "slice_backward",      "slice_copy",      "slice_scatter",      "view_copy",
 };
 
 // Operators that return an alias of an argument without saying so.
@@ -191,7 +200,26 @@ std::string captured_counter(const c10::OperatorName& name) {
   if (base.size() > 1 && base.back() == '_' && base[base.size() - 2] != '_') {
     base.pop_back();
   }
-  return "lazy::" + base;
+  return "lazy::" + base + (contains(kCountedAsSymbolic, base) ? "_symint" : "");
+}
+
+// "IrNodeReused_torch::lazy::AddTensor" for add.Tensor and add_.Tensor, after the original's
+// classes.
+std::string reused_counter(const c10::OperatorName& name) {
+  std::string result = "IrNodeReused_torch::lazy::";
+  const std::string base = name.name.substr(name.name.find("::") + 2);
+  for (const std::string& part : {base, name.overload_name}) {
+    bool capital = true;
+    for (char letter : part) {
+      if (letter == '_') {
+        capital = true;
+      } else {
+        result += capital ? static_cast<char>(std::toupper(letter)) : letter;
+        capital = false;
+      }
+    }
+  }
+  return result;
 }
 
 }  // namespace
@@ -212,6 +240,7 @@ OperatorInfo::OperatorInfo(const c10::OperatorHandle& op)
   }
   aten = base.rfind("aten::", 0) == 0;
   captured = &metrics::counter(captured_counter(operator_name));
+  reused = &metrics::counter(reused_counter(operator_name));
 
   NumberPolicy policy = contains(kNumbersAreAttributes, base) ? NumberPolicy::attribute
                         : contains(kNumbersByClass, base)     ? NumberPolicy::by_class

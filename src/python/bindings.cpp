@@ -2,6 +2,7 @@
 // lines, the GIL).
 #include "base/hooks.h"
 #include "base/metrics.h"
+#include "base/scopes.h"
 #include "base/settings.h"
 #include "capture/autocast.h"
 #include "ir/node.h"
@@ -23,28 +24,46 @@ bool is_users(const std::string& file) {
          file.find("/torch_lazy/") == std::string::npos && file.find("<frozen") != 0;
 }
 
-/// The innermost frame outside torch and torch_lazy. Called from any thread.
-std::string python_source_line() {
+/// Calls `see` with the frames of this thread, innermost first, until it returns false. Called from
+/// any thread, with the GIL or without.
+template <typename See>
+void walk_frames(See see) {
   if (!Py_IsInitialized()) {
-    return "";
+    return;
   }
   py::gil_scoped_acquire gil;
   PyFrameObject* frame = PyThreadState_GetFrame(PyThreadState_Get());
   while (frame) {
     PyCodeObject* code = PyFrame_GetCode(frame);
-    std::string file = py::cast<std::string>(py::handle(code->co_filename));
-    std::string line = file + ":" + std::to_string(PyFrame_GetLineNumber(frame)) + " " +
-                       py::cast<std::string>(py::handle(code->co_name));
+    const bool more = see(SourceLocation{py::cast<std::string>(py::handle(code->co_name)),
+                                         py::cast<std::string>(py::handle(code->co_filename)),
+                                         PyFrame_GetLineNumber(frame)});
     Py_DECREF(code);
-    PyFrameObject* outer = PyFrame_GetBack(frame);
+    PyFrameObject* outer = more ? PyFrame_GetBack(frame) : nullptr;
     Py_DECREF(frame);
-    if (is_users(file)) {
-      Py_XDECREF(outer);
-      return line;
-    }
     frame = outer;
   }
-  return "";
+}
+
+/// The innermost frame outside torch and torch_lazy.
+std::string python_source_line() {
+  std::string line;
+  walk_frames([&](const SourceLocation& frame) {
+    if (is_users(frame.file)) {
+      line = frame.file + ":" + std::to_string(frame.line) + " " + frame.function;
+    }
+    return line.empty();
+  });
+  return line;
+}
+
+std::vector<SourceLocation> python_frames() {
+  std::vector<SourceLocation> frames;
+  walk_frames([&](const SourceLocation& frame) {
+    frames.push_back(frame);
+    return true;
+  });
+  return frames;
 }
 
 void* release_gil() {
@@ -55,11 +74,23 @@ void reacquire_gil(void* state) {
   PyEval_RestoreThread(static_cast<PyThreadState*>(state));
 }
 
+void check_python_interrupt() {
+  if (!Py_IsInitialized()) {
+    return;
+  }
+  py::gil_scoped_acquire gil;
+  if (PyErr_CheckSignals() != 0) {
+    throw py::error_already_set();
+  }
+}
+
 PYBIND11_MODULE(_C, m) {
   hooks::Table table;
   table.source_line = &python_source_line;
+  table.frames = &python_frames;
   table.release = &release_gil;
   table.reacquire = &reacquire_gil;
+  table.check_interrupt = &check_python_interrupt;
   hooks::install(table);
 
   using Release = py::call_guard<py::gil_scoped_release>;
@@ -67,25 +98,43 @@ PYBIND11_MODULE(_C, m) {
       "mark_step",
       [](const std::string& device, bool wait) {
         at::Device parsed(device.empty() ? "lazy" : device);
-        TORCH_CHECK(parsed.type() == at::kLazy && parsed.index() <= 0,
-                    "mark_step: expected the device lazy, but got ", device);
+        TORCH_CHECK(parsed.type() == at::kLazy, "mark_step: expected the device lazy, but got ",
+                    device);
         mark_step(wait);
       },
       py::arg("device") = "", py::arg("wait") = false, Release());
   m.def(
       "sync_tensors",
-      [](const std::vector<at::Tensor>& tensors, bool wait) {
-        sync(tensors);
-        if (wait) {
-          wait_device_ops();
-        }
-      },
+      [](const std::vector<at::Tensor>& tensors, bool wait) { sync(tensors, wait); },
       py::arg("tensors"), py::arg("wait") = true, Release());
-  m.def("sync_all", [] { sync(); }, Release());
+  m.def("sync_all", [](bool wait) { sync(wait); }, py::arg("wait") = true, Release());
+  m.def("finish", &finish);
   m.def("wait_device_ops", &wait_device_ops, Release());
   m.def("counter_names", &counter_names);
   m.def("counter_value", &counter_value, py::arg("name"));
-  m.def("metrics_report", &metrics_report);
+  m.def("metric_names", &metrics::metric_names);
+  m.def(
+      "metric_data",
+      [](const std::string& name) {
+        using Samples = std::vector<std::pair<int64_t, double>>;
+        std::optional<std::tuple<int64_t, double, Samples>> result;
+        if (std::optional<metrics::MetricData> data = metrics::metric_data(name)) {
+          Samples samples;
+          for (const metrics::Sample& sample : data->samples) {
+            samples.emplace_back(sample.timestamp_ns, sample.value);
+          }
+          result.emplace(data->total_samples, data->accumulator, std::move(samples));
+        }
+        return result;
+      },
+      py::arg("name"));
+  m.def("metrics_report", [] { return metrics::report(); });
+  m.def(
+      "metrics_report",
+      [](const std::vector<std::string>& counters, const std::vector<std::string>& names) {
+        return metrics::report(counters, names);
+      },
+      py::arg("counter_names"), py::arg("metric_names"));
   m.def("reset_metrics", &reset_metrics);
   m.def("fallbacks", [] {
     std::vector<std::tuple<std::string, int64_t, std::string>> rows;
@@ -105,6 +154,21 @@ PYBIND11_MODULE(_C, m) {
     }
     return rows;
   });
+  m.def(
+      "experiment_enabled", [](const std::string& name) { return experiment_enabled(name); },
+      py::arg("name"));
+  m.def("push_scope", &push_scope, py::arg("name"));
+  m.def("pop_scope", &pop_scope);
+  m.def("current_scope", &current_scope);
+  m.def("reset_scopes", &reset_scopes);
+  m.def("source_frames", [] {
+    std::vector<std::tuple<std::string, std::string, int>> frames;
+    for (const SourceLocation& frame : source_frames()) {
+      frames.emplace_back(frame.function, frame.file, frame.line);
+    }
+    return frames;
+  });
+  m.def("first_user_frame", &first_user_frame);
   m.def("device_count", [] { return 1; });
   m.def("real_device", [] { return real_device().str(); });
   m.def("memory_allocated", [] {

@@ -60,8 +60,8 @@ py::tuple device_data(const Tensors& tensors) {
 
 /// A tensor, a number or a list of numbers. (libtorch does not export its own conversion.)
 c10::IValue graph_input(const py::handle& input) {
-  if (py::isinstance<at::Tensor>(input)) {
-    return py::cast<at::Tensor>(input);
+  if (THPVariable_Check(input.ptr())) {
+    return THPVariable_Unpack(input.ptr());
   }
   if (PyList_Check(input.ptr()) || PyTuple_Check(input.ptr())) {
     c10::impl::GenericList list(c10::AnyType::get());
@@ -70,7 +70,19 @@ c10::IValue graph_input(const py::handle& input) {
     }
     return list;
   }
-  return py::cast<at::Scalar>(input);
+  if (py::isinstance<py::bool_>(input)) {
+    return py::cast<bool>(input);
+  }
+  if (py::isinstance<py::int_>(input)) {
+    return py::cast<int64_t>(input);
+  }
+  if (py::isinstance<py::float_>(input)) {
+    return py::cast<double>(input);
+  }
+  TORCH_CHECK_TYPE(PyComplex_Check(input.ptr()),
+                   "torch-lazy: a graph's inputs are tensors and numbers, but one is ",
+                   py::cast<std::string>(py::str(py::type::of(input))));
+  return py::cast<c10::complex<double>>(input);
 }
 
 Tensors run_cached_graph(const std::string& bytes, const std::vector<py::object>& inputs) {

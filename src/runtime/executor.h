@@ -1,56 +1,83 @@
-// Runs what is asked for: chooses the pending nodes, finds or compiles their plan, executes it and
-// hands the results back to the values. One run at a time; lock order: execution, then graph.
+// Runs what is asked for: chooses the pending nodes, finds or compiles their plan, schedules a
+// flight, and hands its results back to the values.
 #pragma once
 
 #include "ir/node.h"
+#include "runtime/queue.h"
 #include <torch_lazy/export.h>
 
 #include <c10/util/ArrayRef.h>
 
 #include <functional>
 #include <memory>
-#include <mutex>
+#include <optional>
+#include <vector>
 
 namespace torch_lazy {
 
-/// Held while a graph runs, or while something must not change under the holder's feet. A thread
-/// may take it again: an operator of the user's that runs inside a graph can use lazy tensors
-/// itself.
-class ExecutionLock {
+/// Schedules everything that is pending, of one device or of all. Raises an error of an earlier run
+/// that the program has not seen yet; where execution is synchronous, also those of this one.
+TORCH_LAZY_API void run_all(std::optional<c10::DeviceIndex> device = std::nullopt);
+
+/// Schedules what those live buffers need, of one device or of all, that `wanted` says yes to. It is
+/// asked under the graph lock.
+void run_live(std::optional<c10::DeviceIndex> device,
+              const std::function<bool(const Buffer&)>& wanted);
+
+/// Schedules what the current values of these buffers need. With `to_write`, also the pending
+/// readers of those buffers, and waits for all readers, so that their memory can be written.
+TORCH_LAZY_API void run_buffers(c10::ArrayRef<Buffer*> buffers, bool to_write = false);
+
+/// The data of a buffer's value as it was at the call, computed if need be; undefined memory is
+/// allocated. While this is alive nothing that is recorded overwrites it.
+class TORCH_LAZY_API Reading {
  public:
-  ExecutionLock();
+  explicit Reading(Buffer& buffer, bool to_write = false);
+  ~Reading();
+  Reading(const Reading&) = delete;
+  Reading& operator=(const Reading&) = delete;
+
+  const c10::Storage& storage() const { return storage_; }
 
  private:
-  std::unique_lock<std::recursive_mutex> lock_;
+  void obtain(bool to_write);
+
+  Value* value_;
+  c10::Storage storage_;
 };
 
-/// Raises the error that kept a value from being computed, with eager's type.
-[[noreturn]] void raise(const Failure& failure);
-
-/// Runs everything that is pending.
-void run_all();
-
-/// Runs what the current values of these buffers need. With `to_write`, also the pending readers of
-/// those buffers, so that their memory can be written.
-void run_buffers(c10::ArrayRef<Buffer*> buffers, bool to_write = false);
-
-/// The memory of the buffer's value as it is at the call, computed if need be; undefined memory is
-/// allocated. The caller holds the execution lock for as long as it reads or writes.
+/// The same for who holds the execution lock for as long as it reads or writes.
 c10::Storage materialize(Buffer& buffer, bool to_write = false);
 
-/// Runs everything pending and ends a step.
-void end_step();
+/// Returns when everything that was scheduled is finished; raises what failed meanwhile, once.
+TORCH_LAZY_API void wait_for_device();
 
-/// Everything that was run is finished.
-void wait_for_device();
+/// Returns when the data of these buffers' values is there.
+TORCH_LAZY_API void wait_for_buffers(c10::ArrayRef<Buffer*> buffers);
 
 /// Whether what is pending has grown past a limit and should run.
 bool over_limit(const Program& program);
 
+/// Runs what is pending because it has; waits if what is in flight is too much as well.
+void cut();
+
 /// Fresh memory on the real device.
-c10::Storage allocate(int64_t nbytes);
+TORCH_LAZY_API c10::Storage allocate(int64_t nbytes);
 
 /// Forgets what is pending without running it; its values are lost (benchmarks of capture alone).
 TORCH_LAZY_API void discard_pending();
+
+/// What a sync of these buffers would run, without running it.
+struct Snapshot {
+  std::shared_ptr<const Graph> graph;
+  std::vector<int64_t> parameter_ids;        // the buffer that each parameter belonged to
+  std::vector<c10::Storage> parameter_data;  // computed if need be; null: fresh memory
+  std::vector<c10::IValue> numbers;
+  std::vector<uint32_t> slots;  // of each requested buffer
+};
+
+/// Waits for data in flight that the graph reads. A requested buffer whose data is there is a
+/// parameter of the graph.
+TORCH_LAZY_API Snapshot snapshot(c10::ArrayRef<Buffer*> buffers);
 
 }  // namespace torch_lazy

@@ -115,10 +115,10 @@ MISTAKES = [
         r"index 5 is out of bounds",
     ),
     (
-        "a device that is not there",
-        lambda: torch.ones(2, device="lazy:7"),
+        "two lazy devices",
+        lambda: torch.ones(2, device="lazy:1") + torch.ones(2, device="lazy"),
         RuntimeError,
-        r"lazy:7|no device|number of",
+        r"same device.*lazy:1 and lazy:0",
     ),
     # Kinds of tensors that the device does not hold.
     (

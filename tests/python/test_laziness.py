@@ -25,7 +25,7 @@ def recorded():
 def executed():
     """Operators have a namespace, recorded ones lazy:: before it."""
     names = metrics.counter_names()
-    return {name for name in names if "::" in name and not name.startswith("lazy::")}
+    return {n for n in names if "::" in n and not n.startswith(("lazy::", "IrNodeReused_"))}
 
 
 # ---- Recorded or executed ------------------------------------------------------------------------

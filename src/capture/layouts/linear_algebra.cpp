@@ -252,6 +252,21 @@ Tensor& addbmm_in_place(Tensor& self, const Tensor& batch1, const Tensor& batch2
   return self;
 }
 
+// PyTorch's Meta kernels of these two let different dtypes pass.
+Tensor mm(const Tensor& self, const Tensor& other) {
+  TORCH_CHECK(self.dim() == 2 && other.dim() == 2 && self.size(1) == other.size(0), "mm: sizes");
+  TORCH_CHECK(self.scalar_type() == other.scalar_type(), "mm: dtypes differ");
+  return empty({self.size(0), other.size(1)}, self.scalar_type());
+}
+
+Tensor bmm(const Tensor& self, const Tensor& other) {
+  TORCH_CHECK(self.dim() == 3 && other.dim() == 3 && self.size(0) == other.size(0) &&
+                  self.size(2) == other.size(1),
+              "bmm: sizes");
+  TORCH_CHECK(self.scalar_type() == other.scalar_type(), "bmm: dtypes differ");
+  return empty({self.size(0), self.size(1), other.size(2)}, self.scalar_type());
+}
+
 Tensor histc(const Tensor& self, int64_t bins, const Scalar&, const Scalar&) {
   TORCH_CHECK(bins > 0 && at::isFloatingType(self.scalar_type()), "histc: bins");
   return empty({bins}, self.scalar_type());
@@ -286,6 +301,8 @@ void add_linear_algebra_layouts(LayoutRegistry& registry) {
   add_layout<ops::addr_>(registry, layout::addr_in_place);
   add_layout<ops::addbmm>(registry, layout::addbmm);
   add_layout<ops::addbmm_>(registry, layout::addbmm_in_place);
+  add_layout<ops::mm>(registry, layout::mm);
+  add_layout<ops::bmm>(registry, layout::bmm);
   add_layout<ops::histc>(registry, layout::histc);
   add_layout<ops::dist>(registry, layout::dist);
 }

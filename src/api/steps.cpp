@@ -1,0 +1,21 @@
+// The public functions of torch_lazy.h that run what is recorded: the executor in use does it.
+#include <torch_lazy/graph_executor.h>
+#include <torch_lazy/torch_lazy.h>
+
+namespace torch_lazy {
+
+void mark_step(bool wait) {
+  GraphExecutor& executor = GraphExecutor::get();
+  executor.sync_live_tensors(std::nullopt, wait);
+  executor.mark_step(std::nullopt);
+}
+
+void sync(bool wait) {
+  GraphExecutor::get().sync_live_tensors(std::nullopt, wait);
+}
+
+void wait_device_ops() {
+  GraphExecutor::get().wait_device_ops();
+}
+
+}  // namespace torch_lazy

@@ -1,0 +1,155 @@
+// Text, type and delivery of errors.
+#include "runtime/failure.h"
+
+#include "base/fault.h"
+
+#include <c10/util/Exception.h>
+
+#include <deque>
+#include <iostream>
+#include <mutex>
+#include <new>
+#include <sstream>
+
+namespace torch_lazy {
+namespace {
+
+std::string what(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const c10::Error& e) {
+    return e.what_without_backtrace();
+  } catch (const std::exception& e) {
+    return e.what();
+  } catch (...) {
+    return "unknown error";
+  }
+}
+
+std::string describe(const Node& node, const std::string& what) {
+  std::ostringstream out;
+  out << what << "\n(torch-lazy: raised by " << node.description->op->name << "(";
+  for (size_t i = 0; i < node.description->operands.size(); ++i) {
+    out << (i ? ", " : "") << node.description->operands[i].shape_text();
+  }
+  out << "), recorded earlier and executed now";
+  if (!node.source.empty()) {
+    out << "; called at " << node.source;
+  } else {
+    out << "; TORCH_LAZY_SOURCE_LINES=1 adds the line that called it";
+  }
+  out << ")";
+  return out.str();
+}
+
+/// Throws an error of the original's type with another message, so that Python sees eager's class.
+[[noreturn]] void raise_like(const std::exception_ptr& original, const std::string& message) {
+  const c10::SourceLocation here{__func__, __FILE__, static_cast<uint32_t>(__LINE__)};
+  try {
+    std::rethrow_exception(original);
+  } catch (const c10::IndexError&) {
+    throw c10::IndexError(here, message);
+  } catch (const c10::ValueError&) {
+    throw c10::ValueError(here, message);
+  } catch (const c10::TypeError&) {
+    throw c10::TypeError(here, message);
+  } catch (const c10::NotImplementedError&) {
+    throw c10::NotImplementedError(here, message);
+  } catch (const c10::LinAlgError&) {
+    throw c10::LinAlgError(here, message);
+  } catch (const c10::OutOfMemoryError&) {
+    throw c10::OutOfMemoryError(here, message);
+  } catch (const c10::Error&) {
+    throw c10::Error(here, message);
+  } catch (const std::runtime_error& e) {
+    throw std::runtime_error(message);
+  }  // anything else, a Python exception above all, goes on as it is
+}
+
+struct Undelivered {
+  std::mutex mutex;
+  std::deque<std::shared_ptr<Failure>> failures;
+
+  std::shared_ptr<Failure> take(bool of_any_thread) {
+    std::lock_guard<std::mutex> lock(mutex);
+    std::erase_if(failures, [](const auto& failure) { return failure->delivered.load(); });
+    for (auto it = failures.begin(); it != failures.end(); ++it) {
+      if (of_any_thread || (*it)->scheduler == std::this_thread::get_id()) {
+        std::shared_ptr<Failure> failure = *it;
+        failure->delivered = true;
+        failures.erase(it);
+        return failure;
+      }
+    }
+    return nullptr;
+  }
+};
+
+Undelivered& undelivered() {
+  static auto* instance = new Undelivered();
+  return *instance;
+}
+
+template <typename... Types>
+bool is_one_of(const std::exception_ptr& error) {
+  bool found = false;
+  auto check = [&](auto* type) {
+    using Type = std::remove_pointer_t<decltype(type)>;
+    try {
+      std::rethrow_exception(error);
+    } catch (const Type&) {
+      found = true;
+    } catch (...) {
+      // another type
+    }
+  };
+  (check(static_cast<Types*>(nullptr)), ...);
+  return found;
+}
+
+}  // namespace
+
+std::shared_ptr<Failure> make_failure(const Node& node, const std::exception_ptr& error) {
+  auto failure = std::make_shared<Failure>();
+  failure->message = describe(node, what(error));
+  failure->original = error;
+  return failure;
+}
+
+void raise(Failure& failure) {
+  failure.delivered = true;
+  if (failure.original) {
+    raise_like(failure.original, failure.message);
+  }
+  TORCH_CHECK(false, failure.message);
+}
+
+void post(std::shared_ptr<Failure> failure) {
+  Undelivered& u = undelivered();
+  std::lock_guard<std::mutex> lock(u.mutex);
+  u.failures.push_back(std::move(failure));
+}
+
+void raise_undelivered(bool of_any_thread) {
+  if (std::shared_ptr<Failure> failure = undelivered().take(of_any_thread)) {
+    raise(*failure);
+  }
+}
+
+void report_undelivered() {
+  while (std::shared_ptr<Failure> failure = undelivered().take(true)) {
+    std::cerr << "torch-lazy: an error was not raised before the process ended: "
+              << failure->message << std::endl;
+  }
+}
+
+bool is_passing(const std::exception_ptr& error) {
+  return is_one_of<c10::OutOfMemoryError, std::bad_alloc>(error);
+}
+
+bool is_final(const std::exception_ptr& error) {
+  return is_one_of<c10::IndexError, c10::ValueError, c10::TypeError, c10::NotImplementedError,
+                   c10::LinAlgError>(error);
+}
+
+}  // namespace torch_lazy

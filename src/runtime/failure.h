@@ -1,0 +1,36 @@
+// Errors of runs: what the user reads, and that each is raised once.
+#pragma once
+
+#include "ir/node.h"
+
+#include <exception>
+#include <memory>
+#include <string>
+
+namespace torch_lazy {
+
+/// The error of a node that could not be executed, with its operator, shapes and source line.
+std::shared_ptr<Failure> make_failure(const Node& node, const std::exception_ptr& error);
+
+/// Raises it, with eager's type.
+[[noreturn]] void raise(Failure& failure);
+
+/// Keeps a failure until the program next touches the device.
+void post(std::shared_ptr<Failure> failure);
+
+/// Raises the first failure that the program has not seen yet, if there is one: of a run that this
+/// thread scheduled, or (`of_any_thread`) of any.
+void raise_undelivered(bool of_any_thread);
+
+/// At the end of the process: says on stderr what was never raised.
+void report_undelivered();
+
+/// Whether the same call may well succeed later (no memory, a backend that refused): its nodes just
+/// stay pending.
+bool is_passing(const std::exception_ptr& error);
+
+/// Whether the error tells of the user's mistake in terms of eager's types (IndexError, ...): the
+/// call can never succeed.
+bool is_final(const std::exception_ptr& error);
+
+}  // namespace torch_lazy

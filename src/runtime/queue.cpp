@@ -1,0 +1,344 @@
+// The queue, the worker, waiting, and what happens to both at fork and exit.
+#include "runtime/queue.h"
+
+#include "base/hooks.h"
+#include "base/metrics.h"
+#include "base/settings.h"
+#include "runtime/failure.h"
+
+#include <ATen/Parallel.h>
+
+#include <pthread.h>
+#include <sched.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdlib>
+#include <deque>
+#include <functional>
+#include <optional>
+#include <thread>
+
+#if defined(__x86_64__)
+#include <xmmintrin.h>
+#endif
+
+namespace torch_lazy {
+namespace {
+
+constexpr size_t kLongestQueue = 256;  // as far as a program may be ahead of its device
+
+struct Queue {
+  std::recursive_mutex scheduling;
+  std::recursive_mutex execution;
+  std::mutex mutex;
+  std::condition_variable arrived;   // for the worker
+  std::condition_variable finished;  // for who waits
+  std::deque<FlightPtr> waiting;
+  size_t running = 0;  // flights being executed; more than one: a run inside a run
+  bool worker_started = false;
+  bool stop = false;
+  std::thread worker;
+};
+
+Queue& queue() {
+  static auto* instance = new Queue();  // never destroyed: threads may use it at exit
+  return *instance;
+}
+
+thread_local int execution_depth = 0;  // of the execution lock, on this thread
+thread_local int runs_inside = 0;      // flights that this thread is executing
+
+/// The cores that this process may use.
+int cores() {
+  static const int count = [] {
+    cpu_set_t set;
+    return sched_getaffinity(0, sizeof(set), &set) == 0
+               ? CPU_COUNT(&set)
+               : static_cast<int>(std::thread::hardware_concurrency());
+  }();
+  return count;
+}
+
+/// Kernels behave as on the thread that scheduled them: number of threads, denormal numbers.
+class ThreadState {
+ public:
+  explicit ThreadState(const Flight& flight) {
+    if (at::get_num_threads() != flight.threads) {
+      at::set_num_threads(flight.threads);
+    }
+#if defined(__x86_64__)
+    before_ = _mm_getcsr();
+    _mm_setcsr(flight.float_control);
+#endif
+  }
+  ~ThreadState() {
+#if defined(__x86_64__)
+    _mm_setcsr(before_);
+#endif
+  }
+  ThreadState(const ThreadState&) = delete;
+  ThreadState& operator=(const ThreadState&) = delete;
+
+ private:
+  unsigned before_ = 0;
+};
+
+void read_thread_state(Flight& flight) {
+  flight.threads = at::get_num_threads();
+#if defined(__x86_64__)
+  flight.float_control = _mm_getcsr();
+#endif
+}
+
+/// Executes the first flight of the queue; false: there is none. The execution lock is held.
+bool execute_first(bool on_worker) {
+  Queue& q = queue();
+  FlightPtr flight;
+  {
+    std::lock_guard<std::mutex> lock(q.mutex);
+    if (q.waiting.empty()) {
+      return false;
+    }
+    flight = std::move(q.waiting.front());
+    q.waiting.pop_front();
+    flight->state = Flight::State::running;
+    ++q.running;
+  }
+  ++runs_inside;
+  {
+    static metrics::Metric& time = metrics::metric("ExecuteTime", metrics::Kind::time);
+    metrics::TimedSection timed(time);
+    std::optional<ThreadState> state;
+    if (on_worker) {
+      state.emplace(*flight);
+    }
+    fly(*flight);
+  }
+  --runs_inside;
+  {
+    std::lock_guard<std::mutex> lock(q.mutex);
+    flight->state = Flight::State::done;
+    --q.running;
+  }
+  q.finished.notify_all();
+  return true;
+}
+
+void work() {
+  Queue& q = queue();
+  while (true) {
+    {
+      std::unique_lock<std::mutex> lock(q.mutex);
+      q.arrived.wait(lock, [&] { return q.stop || !q.waiting.empty(); });
+      if (q.waiting.empty()) {
+        return;
+      }
+    }
+    ExecutionLock execution;
+    execute_first(/*on_worker=*/true);
+  }
+}
+
+// A forked child has no worker. Work in flight is finished before the fork, so that parent and
+// child both have its results, and no lock is held by a thread that the child does not have.
+GraphLock* lock_over_fork = nullptr;
+
+void before_fork() {
+  Queue& q = queue();
+  try {
+    wait_for_all();
+  } catch (...) {
+    // interrupted: the child gets what is done by now
+  }
+  q.scheduling.lock();
+  q.execution.lock();
+  q.mutex.lock();
+  lock_over_fork = new GraphLock();
+}
+
+void after_fork_in_parent() {
+  Queue& q = queue();
+  delete lock_over_fork;
+  q.mutex.unlock();
+  q.execution.unlock();
+  q.scheduling.unlock();
+}
+
+void after_fork_in_child() {
+  Queue& q = queue();
+  delete lock_over_fork;
+  // These belong to threads that are not here; a recursive one cannot even be unlocked.
+  new (&q.scheduling) std::recursive_mutex();
+  new (&q.execution) std::recursive_mutex();
+  new (&q.mutex) std::mutex();
+  new (&q.arrived) std::condition_variable();
+  new (&q.finished) std::condition_variable();
+  new (&q.worker) std::thread();
+  q.worker_started = false;
+}
+
+void start_worker(Queue& q) {
+  if (q.worker_started || q.stop) {
+    return;
+  }
+  static const bool prepared = [] {
+    std::atexit(&finish);
+    return true;
+  }();
+  (void)prepared;
+  q.worker = std::thread(&work);
+  q.worker_started = true;
+}
+
+const bool fork_handled = [] {
+  pthread_atfork(&before_fork, &after_fork_in_parent, &after_fork_in_child);
+  return true;
+}();
+
+/// Waits on the queue's lock until `done`, with other threads of the host language running; lets
+/// the user interrupt.
+template <typename Condition>
+void wait_until(Condition done) {
+  Queue& q = queue();
+  {
+    std::lock_guard<std::mutex> lock(q.mutex);
+    if (done()) {
+      return;
+    }
+  }
+  static metrics::Metric& time = metrics::metric("WaitTime", metrics::Kind::time);
+  metrics::TimedSection timed(time);
+  while (true) {
+    {
+      hooks::AllowOtherThreads allow;
+      std::unique_lock<std::mutex> lock(q.mutex);
+      if (q.finished.wait_for(lock, std::chrono::milliseconds(50), done)) {
+        return;
+      }
+    }
+    hooks::check_interrupt();
+  }
+}
+
+void execute_until(const std::function<bool()>& done) {
+  ExecutionLock execution;
+  while (!done() && execute_first(/*on_worker=*/false)) {
+  }
+}
+
+}  // namespace
+
+SchedulingLock::SchedulingLock() {
+  Queue& q = queue();
+  if (!q.scheduling.try_lock()) {
+    hooks::AllowOtherThreads allow;
+    q.scheduling.lock();
+  }
+}
+
+SchedulingLock::~SchedulingLock() {
+  queue().scheduling.unlock();
+}
+
+ExecutionLock::ExecutionLock() {
+  Queue& q = queue();
+  if (!q.execution.try_lock()) {
+    hooks::AllowOtherThreads allow;
+    q.execution.lock();
+  }
+  ++execution_depth;
+}
+
+ExecutionLock::~ExecutionLock() {
+  --execution_depth;
+  queue().execution.unlock();
+}
+
+bool inside_run() {
+  return runs_inside > 0;
+}
+
+bool is_asynchronous() {
+  if (execution_depth > 0 || queue().stop || settings().check.load(std::memory_order_relaxed)) {
+    return false;
+  }
+  switch (settings().async_mode.load(std::memory_order_relaxed)) {
+    case AsyncMode::on:
+      return true;
+    case AsyncMode::off:
+      return false;
+    case AsyncMode::automatic:
+      break;
+  }
+  // Without a core to spare the worker would only take time from the kernels' own threads.
+  return real_device().is_cuda() || at::get_num_threads() < cores();
+}
+
+void enqueue(const FlightPtr& flight) {
+  Queue& q = queue();
+  read_thread_state(*flight);
+  const bool asynchronous = is_asynchronous();
+  {
+    std::lock_guard<std::mutex> lock(q.mutex);
+    q.waiting.push_back(flight);
+    if (asynchronous) {
+      start_worker(q);
+    }
+  }
+  if (asynchronous) {
+    q.arrived.notify_one();
+  }
+}
+
+void wait_for(const FlightPtr& flight) {
+  auto done = [&] { return flight->state == Flight::State::done; };
+  if (!is_asynchronous()) {
+    execute_until(done);
+    if (!done() && inside_run()) {
+      TORCH_CHECK(false, "torch-lazy: ",
+                  flight->collection
+                      .nodes[std::min(flight->run.completed, flight->collection.nodes.size() - 1)]
+                      ->description->op->name,
+                  " is being executed by this thread; its result cannot be read from inside it");
+    }
+  }
+  wait_until(done);
+}
+
+void wait_for_all() {
+  Queue& q = queue();
+  if (!is_asynchronous()) {
+    execute_until([] { return false; });
+  }
+  const size_t inside = static_cast<size_t>(runs_inside);
+  wait_until([&] { return q.waiting.empty() && q.running <= inside; });
+}
+
+void wait_while_far_ahead() {
+  Queue& q = queue();
+  wait_until([&] { return q.waiting.size() < kLongestQueue; });
+}
+
+void finish() {
+  Queue& q = queue();
+  {
+    std::lock_guard<std::mutex> lock(q.mutex);
+    q.stop = true;
+  }
+  q.arrived.notify_all();
+  if (q.worker.joinable()) {
+    hooks::AllowOtherThreads allow;
+    q.worker.join();
+  }
+  q.worker_started = false;
+  report_undelivered();
+}
+
+size_t queue_length() {
+  Queue& q = queue();
+  std::lock_guard<std::mutex> lock(q.mutex);
+  return q.waiting.size() + q.running;
+}
+
+}  // namespace torch_lazy
