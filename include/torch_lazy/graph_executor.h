@@ -155,6 +155,7 @@ class TORCH_LAZY_API GraphExecutor {
     bool force = true;  // the tensors are given data
     bool keep_graph = false;
     GraphHash hash;                     // of a list of tensors
+    size_t pending = 0;                 // how many of its tensors are not computed
     std::vector<DeviceUnlocker> locks;  // given back when everything is scheduled
   };
 

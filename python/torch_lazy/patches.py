@@ -120,7 +120,11 @@ def _end_step(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         return
     if torch.compiler.is_compiling():
         return  # traced code has no steps; the caller's next step ends it
-    if config.get("step_on_optimizer") == "1":
+    if config.get("step_on_optimizer") != "1":
+        return
+    if _C.current_scope():
+        step.sync(wait=False)  # a step cannot end inside a scope
+    else:
         step.mark_step()
 
 

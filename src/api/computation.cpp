@@ -116,6 +116,16 @@ std::shared_ptr<Executable> Computation::executable() {
   return executable_;
 }
 
+void Computation::set_sync_plan(const std::shared_ptr<Plan>& plan) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  sync_plan_ = plan;
+}
+
+std::shared_ptr<Plan> Computation::sync_plan() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return sync_plan_.lock();
+}
+
 std::vector<at::Tensor> Computation::run(c10::ArrayRef<c10::IValue> inputs) {
   TORCH_CHECK(inputs.size() == leaves_.size() + numbers_.size(), kWho, "the graph has ",
               leaves_.size(), " tensors and ", numbers_.size(), " numbers as inputs, but ",

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "api/recipe.h"
+#include "runtime/plan_cache.h"
 #include <torch_lazy/backend.h>
 
 #include <ATen/core/ivalue.h>
@@ -23,8 +24,9 @@ class Computation {
   /// very tensor.
   std::vector<at::Tensor> run(c10::ArrayRef<c10::IValue> inputs);
 
-  const Graph& graph() const { return *graph_; }
-  std::string text() const { return graph_->text(); }
+  /// The plan of the sync that left it, which is forgotten together with it.
+  void set_sync_plan(const std::shared_ptr<Plan>& plan);
+  std::shared_ptr<Plan> sync_plan();
 
  private:
   std::shared_ptr<Executable> executable();
@@ -35,6 +37,7 @@ class Computation {
   std::vector<RecipeOutput> outputs_;
   std::mutex mutex_;
   std::shared_ptr<Executable> executable_;
+  std::weak_ptr<Plan> sync_plan_;
 };
 
 /// What the leaves and the numbers behind lazy tensors are now, in the order in which `run` takes

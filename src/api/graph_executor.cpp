@@ -145,7 +145,10 @@ GraphExecutor::PostOrder GraphExecutor::run_post_order(SyncCollection& collectio
   Recipe recipe = recipe_of(collection.tensors, collection.force);
   count_synced(recipe);
   collection.hash = {recipe.graph->hash};
-  state_->computations.add(collection.hash, std::make_shared<Computation>(recipe));
+  collection.pending = recipe.pending;
+  if (!recipe.past) {
+    state_->computations.add(collection.hash, std::make_shared<Computation>(recipe));
+  }
   PostOrder order;
   order.graph = recipe.graph;
   std::vector<size_t> index(recipe.graph->slots, SIZE_MAX);
@@ -167,9 +170,13 @@ GraphExecutor::PostOrder GraphExecutor::run_post_order(SyncCollection& collectio
 /// Hands what a collection needs to the core. Where execution is synchronous, it has run then.
 void GraphExecutor::schedule(SyncCollection& collection) {
   tensor_collection_barrier(collection);
-  PostOrder order = run_post_order(collection);
+  run_post_order(collection);
   std::vector<Buffer*> buffers = buffers_of(collection.tensors);
   run_buffers(buffers);
+  std::shared_ptr<Computation> kept = state_->computations.find(collection.hash);
+  if (kept && collection.pending > 0) {
+    kept->set_sync_plan(PlanCache::instance().latest());
+  }
   if (!collection.keep_graph) {
     GraphLock lock;
     for (Buffer* buffer : buffers) {
@@ -308,6 +315,13 @@ void GraphExecutor::clear_computation_cache() {
 }
 
 bool GraphExecutor::remove_from_computation_cache(const GraphHash& hash) {
+  std::shared_ptr<Computation> computation = state_->computations.find(hash);
+  if (!computation) {
+    return false;
+  }
+  if (std::shared_ptr<Plan> plan = computation->sync_plan()) {
+    PlanCache::instance().remove(*plan);
+  }
   return state_->computations.erase(hash);
 }
 

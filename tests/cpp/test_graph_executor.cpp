@@ -532,6 +532,11 @@ TEST_F(GraphExecutorTest, B133_ACacheOfOneForgetsTheOther) {
   EXPECT_EQ(reused(), 0);
 }
 
+TEST_F(GraphExecutorTest, B133_TheSettingHasTheOriginalsNameToo) {
+  Setting size("TORCH_LAZY_COMPILATION_CACHE_SIZE", "3");
+  EXPECT_EQ(get_setting("TORCH_LAZY_PLAN_CACHE"), "3");
+}
+
 TEST_F(GraphExecutorTest, B40_TheLatestComputationIsTheOneUsedLast) {
   at::Tensor x = at::ones({2}).to(kDevice);
   {
@@ -549,6 +554,29 @@ TEST_F(GraphExecutorTest, B40_TheLatestComputationIsTheOneUsedLast) {
   EXPECT_NE(executor().latest_computation().find("aten::exp"), std::string::npos);
   executor().clear_computation_cache();
   EXPECT_THROW(executor().latest_computation(), c10::Error);
+}
+
+TEST_F(GraphExecutorTest, B134_TheSizeOfAGraphIsTheSameWhetherItWasKnownOrNot) {
+  at::Tensor x = at::ones({2}).to(kDevice);
+  for (int i = 0; i < 2; ++i) {
+    at::Tensor y = (x + 1).exp();
+    executor().sync_tensors({y});
+  }
+  EXPECT_EQ(compiled(), 1);
+  EXPECT_EQ(reused(), 1);
+  auto data = metrics::metric_data("TensorsGraphSize");
+  ASSERT_TRUE(data);
+  ASSERT_EQ(data->samples.size(), 2u);
+  EXPECT_EQ(data->samples[0].value, 2);
+  EXPECT_EQ(data->samples[1].value, 2);
+}
+
+TEST_F(GraphExecutorTest, B118_AStepCountsWhatIsAlive) {
+  at::Tensor x = at::ones({2}).to(kDevice);
+  at::Tensor a = x + 1;
+  at::Tensor b = a * 2 - 1;
+  step();
+  EXPECT_EQ(count("SyncedTensorsWithIR"), 2);
 }
 
 TEST_F(GraphExecutorTest, B139_AnEmptySyncThatWaitsWaitsForEarlierWork) {
