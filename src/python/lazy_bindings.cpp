@@ -97,8 +97,7 @@ Tensors run_cached_graph(const std::string& bytes, const std::vector<py::object>
 }
 
 std::string device_type() {
-  std::string name = real_device().is_cuda() ? "CUDA" : "CPU";
-  return name;
+  return backend().device_type();
 }
 
 void dump_ir_cache(const std::string& path) {
