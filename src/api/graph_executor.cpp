@@ -9,6 +9,7 @@
 #include "capture/tensor.h"
 #include "runtime/executor.h"
 #include "runtime/plan_cache.h"
+#include <torch_lazy/device.h>
 #include <torch_lazy/graph_executor.h>
 #include <torch_lazy/scope.h>
 
@@ -119,7 +120,7 @@ GraphExecutor::SyncCollection GraphExecutor::collect_tensors(at::TensorList tens
     const at::Device device = tensor.device();
     TORCH_CHECK(!collection.device || *collection.device == device,
                 "torch-lazy: all tensors of a sync have to be on one device, but there are '",
-                device, "' vs '", *collection.device, "'");
+                to_backend_device(device), "' vs '", to_backend_device(*collection.device), "'");
     collection.device = device;
     Buffer& buffer = buffer_of(tensor);
     bool wanted = true;
