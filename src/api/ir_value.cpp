@@ -126,15 +126,16 @@ DataHandle DataHandle::copy_of(const at::Tensor& tensor, at::Device device) {
   GraphLock lock;
   Value* value = Program::instance().value_of(buffer_of(lazy));
   Program::instance().begin_reading(value);
-  return DataHandle(IrValue(value, Layout::of(lazy), device));
+  return DataHandle(IrValue(value, Layout::of(lazy), lazy.device()));
 }
 
 DataHandle DataHandle::placeholder(const Layout& layout, at::Device device) {
+  const at::Device numbered(at::kLazy, checked_index(device));
   GraphLock lock;
   Value* value = Program::instance().make_value(
       bytes_spanned(layout.sizes, layout.strides, layout.offset, layout.dtype));
   Program::instance().begin_reading(value);
-  return DataHandle(IrValue(value, layout, device));
+  return DataHandle(IrValue(value, layout, numbered));
 }
 
 int64_t DataHandle::id() const {

@@ -9,6 +9,7 @@
 #include <torch/library.h>
 #include <torch/torch.h>
 
+#include <atomic>
 #include <future>
 #include <set>
 #include <thread>
@@ -569,6 +570,56 @@ TEST_F(LazyTensors, AFailedValueRaisesWhereItIsAskedFor) {
   EXPECT_ANY_THROW(get(bad).data_handle());
   EXPECT_ANY_THROW(get(bad).ir_value());
   EXPECT_EQ(state(get(bad)), "");
+}
+
+TEST_F(LazyTensors, ADeviceWithoutANumberIsTheFirst) {
+  const at::Device any(at::kLazy);
+  torch::Tensor host = torch::ones({2});
+  EXPECT_EQ(LazyTensor::create(host, any).device(), kDevice);
+  EXPECT_EQ(DataHandle::copy_of(host, any).device(), kDevice);
+  EXPECT_EQ(DataHandle::placeholder(Layout::of(host), any).device(), kDevice);
+  EXPECT_THROW(LazyTensor::create(host, at::kCPU), c10::Error);
+  EXPECT_THROW(DataHandle::copy_of(host, at::kCPU), c10::Error);
+  EXPECT_THROW(DataHandle::placeholder(Layout::of(host), at::kCPU), c10::Error);
+}
+
+// One tensor is written and read by all: what is read is always one whole value.
+TEST_F(LazyTensors, ThreadsSeeWholeValues) {
+  torch::Tensor shared = torch::zeros({256}, kLazy);
+  torch_lazy::sync();
+  std::vector<std::thread> threads;
+  std::atomic<int> torn{0};
+  for (int number = 1; number <= 4; ++number) {
+    threads.emplace_back([&, number] {
+      LazyTensor lazy = get(shared);
+      for (int i = 0; i < 50; ++i) {
+        torch::Tensor mine = torch::full({256}, number * 100 + i, kLazy.dtype(at::kFloat));
+        switch (i % 4) {
+          case 0:
+            lazy.set_ir_value(get(mine).ir_value());
+            break;
+          case 1:
+            lazy.set_tensor_data(torch::full({256}, static_cast<double>(i)));
+            break;
+          case 2:
+            lazy.set_data_handle(get(mine).data_handle());
+            break;
+          default:
+            get(mine).shallow_copy_to(lazy);
+            break;
+        }
+        const IrValue held = lazy.ir_value();
+        const torch::Tensor read = lazy.to_tensor(/*detached=*/i % 2 == 0);
+        const torch::Tensor copy = LazyTensor::create(held).to_tensor(true);
+        torn += !read.eq(read[0]).all().item<bool>();
+        torn += !copy.eq(copy[0]).all().item<bool>();
+      }
+    });
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+  EXPECT_EQ(torn, 0);
 }
 
 TEST_F(LazyTensors, PlaceholdersTakeAValueOnce) {
