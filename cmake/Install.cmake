@@ -7,6 +7,8 @@ set(package_dir share/cmake/TorchLazy)
 install(TARGETS torch_lazy EXPORT TorchLazyTargets LIBRARY DESTINATION lib COMPONENT torch_lazy)
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/include/torch_lazy" DESTINATION include
   COMPONENT torch_lazy FILES_MATCHING PATTERN "*.h")
+install(FILES "${PROJECT_BINARY_DIR}/include/torch_lazy/version.h" DESTINATION include/torch_lazy
+  COMPONENT torch_lazy)
 
 # torch_lazy_warnings is a private dependency of a shared library: not part of the export.
 install(EXPORT TorchLazyTargets NAMESPACE TorchLazy:: DESTINATION ${package_dir}

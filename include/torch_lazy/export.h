@@ -1,8 +1,6 @@
 // Visibility of torch-lazy's public symbols.
 #pragma once
 
-#ifdef TORCH_LAZY_BUILDING
+// The same on both sides: a plug-in compiled with hidden visibility must still see the library's
+// classes as the library's.
 #define TORCH_LAZY_API __attribute__((visibility("default")))
-#else
-#define TORCH_LAZY_API
-#endif

@@ -34,9 +34,12 @@ struct Graph {
   std::vector<uint32_t> roots;  // slots whose data must be there after the run
   uint32_t slots = 0;
   uint32_t numbers = 0;
-  std::array<uint64_t, 2> hash{};
+  std::array<uint64_t, 2> hash{};  // over the structure; the same in every process
 
-  std::string text() const;
+  TORCH_LAZY_API std::string text() const;
+
+  /// By slot: the bytes of its storage.
+  TORCH_LAZY_API std::vector<int64_t> slot_bytes() const;
 };
 
 }  // namespace torch_lazy

@@ -36,7 +36,7 @@ class TORCH_LAZY_API IrValue {
   const at::Device& device() const { return device_; }
 
   /// Whether it is data and not the output of an operation that is still to run. The output of an
-  /// operation becomes a leaf when it has been computed.
+  /// operation becomes a leaf when the operation is scheduled.
   bool is_leaf() const;
 
   /// The operation's name with its overload, "aten::add.Tensor"; "lazy_tensors::device_data" for a
@@ -49,11 +49,11 @@ class TORCH_LAZY_API IrValue {
   /// What the operation reads; nothing for a leaf.
   std::vector<IrValue> operands() const;
 
-  /// All outputs of the operation that makes this value: new results, then tensors it writes. For a
-  /// leaf, the leaf itself.
+  /// All outputs of the operation that makes this value: its results, then what it writes and
+  /// something still wants. For a leaf, the leaf itself.
   std::vector<IrValue> outputs() const;
 
-  /// For torch-lazy's own sources: takes over a share of `value` that the caller has retained.
+  /// For torch-lazy's own sources: takes over a share of `value` that the caller began to read.
   IrValue(Value* value, Layout layout, at::Device device);
   Value* value() const { return value_; }
 

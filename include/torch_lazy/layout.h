@@ -1,15 +1,19 @@
 // How a tensor lies in its buffer: exactly what an at::Tensor holds besides its storage.
 #pragma once
 
+#include <torch_lazy/export.h>
+
 #include <ATen/core/Tensor.h>
+#include <c10/core/DispatchKeySet.h>
 #include <c10/core/ScalarType.h>
+#include <c10/core/Storage.h>
 #include <c10/util/DimVector.h>
 
 #include <string>
 
 namespace torch_lazy {
 
-struct Layout {
+struct TORCH_LAZY_API Layout {
   at::DimVector sizes;
   at::DimVector strides;
   int64_t offset = 0;
@@ -29,10 +33,11 @@ struct Layout {
 };
 
 /// A tensor with these keys that lies in `storage` as `layout` says.
-at::Tensor make_strided(c10::Storage storage, c10::DispatchKeySet keys, const Layout& layout);
+TORCH_LAZY_API at::Tensor make_strided(c10::Storage storage, c10::DispatchKeySet keys,
+                                       const Layout& layout);
 
 /// Bytes a storage must have to hold a tensor that lies like this.
-int64_t bytes_spanned(at::IntArrayRef sizes, at::IntArrayRef strides, int64_t offset,
-                      at::ScalarType dtype);
+TORCH_LAZY_API int64_t bytes_spanned(at::IntArrayRef sizes, at::IntArrayRef strides, int64_t offset,
+                                     at::ScalarType dtype);
 
 }  // namespace torch_lazy

@@ -2,6 +2,8 @@
 // exceptions (operators whose schema does not tell the truth, or whose numbers matter).
 #pragma once
 
+#include <torch_lazy/export.h>
+
 #include <ATen/core/dispatch/Dispatcher.h>
 
 #include <cstdint>
@@ -75,10 +77,10 @@ struct OperatorInfo {
   }
 
  private:
-  void check_still_there() const;
+  TORCH_LAZY_API void check_still_there() const;
 };
 
 /// The facts about `op`; safe from any thread.
-const OperatorInfo& operator_info(const c10::OperatorHandle& op);
+TORCH_LAZY_API const OperatorInfo& operator_info(const c10::OperatorHandle& op);
 
 }  // namespace torch_lazy

@@ -51,6 +51,7 @@ if _load_error is None:
         ts_backend,
     )
     from torch_lazy.autocast import autocast
+    from torch_lazy.backends import backend_name, installed_backends, load_backend
     from torch_lazy.closure import add_step_closure, run_step_closures
     from torch_lazy.dlpack import from_dlpack, to_dlpack
     from torch_lazy.patches import install_as_torch_lazy, undo_patches
@@ -93,6 +94,7 @@ __all__ = [
     "__version__",
     "add_step_closure",
     "autocast",
+    "backend_name",
     "closure",
     "cmake_prefix_path",
     "computation",
@@ -102,6 +104,8 @@ __all__ = [
     "from_dlpack",
     "get_tensor_id",
     "include_paths",
+    "installed_backends",
+    "load_backend",
     "install_as_torch_lazy",
     "ir_cache",
     "mark_step",

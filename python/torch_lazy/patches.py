@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from torch_lazy import _C, config, debug, step
+from torch_lazy import _C, config, step
 from torch_lazy.autocast import with_lazy_name
 from torch_lazy.device_context import DeviceContext
 
@@ -120,12 +120,12 @@ def _end_step(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         return
     if torch.compiler.is_compiling():
         return  # traced code has no steps; the caller's next step ends it
-    if config.get("step_on_optimizer") == "1":
-        if debug.current_scope():
-            # A step cannot end inside a scope, but what is recorded can run.
-            step.sync(wait=False)
-        else:
-            step.mark_step()
+    if config.get("step_on_optimizer") != "1":
+        return
+    if _C.current_scope():
+        step.sync(wait=False)  # a step cannot end inside a scope
+    else:
+        step.mark_step()
 
 
 # ---- Copies and files ----------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 #include "api/computation.h"
 
 #include "base/hooks.h"
+#include "runtime/backend_choice.h"
 #include "runtime/executor.h"
 #include "runtime/queue.h"
 #include "runtime/real_tensor.h"
@@ -175,7 +176,7 @@ std::vector<at::Tensor> Computation::run(c10::ArrayRef<c10::IValue> inputs) {
     if (!memory) {
       memory = allocate(nbytes[output.slot]);  // a tensor that nothing was ever written to
     }
-    results.push_back(real_tensor(memory, output.layout));
+    results.push_back(real_tensor(to_real_memory(memory), output.layout));
   }
   return results;
 }
@@ -195,7 +196,7 @@ void read_leaves(at::TensorList tensors, std::vector<int64_t>& ids,
   }
   BelowEverything below;
   for (const Leaf& leaf : recipe.leaves) {
-    at::Tensor tensor = real_tensor(leaf.data, leaf.layout);
+    at::Tensor tensor = real_tensor(to_real_memory(leaf.data), leaf.layout);
     ids.push_back(leaf.id);
     values.emplace_back(leaf.current ? tensor : tensor.clone());
   }

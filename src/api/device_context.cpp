@@ -2,6 +2,7 @@
 #include "api/device_context.h"
 
 #include "base/hooks.h"
+#include <torch_lazy/backend.h>
 
 #include <ATen/ATen.h>
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -33,6 +34,8 @@ void DeviceContext::set_seed(uint64_t seed) {
   seed_ = seed;
   running_seed_ = seed;
   std::swap(dropped, seed_value_);
+  lock.unlock();
+  backend().seed(seed);
 }
 
 uint64_t DeviceContext::running_seed() const {
@@ -55,9 +58,12 @@ at::Tensor DeviceContext::next_seed(const std::function<at::Tensor(int64_t)>& ma
 void DeviceContext::end_step() {
   at::Tensor dropped;  // freed after the lock
   auto lock = acquire(mutex_);
-  seed_ = kStepAdd + kStepMultiply * seed_;
-  running_seed_ = seed_;
+  const uint64_t seed = kStepAdd + kStepMultiply * seed_;
+  seed_ = seed;
+  running_seed_ = seed;
   std::swap(dropped, seed_value_);
+  lock.unlock();
+  backend().seed(seed);
 }
 
 DeviceContexts& DeviceContexts::instance() {

@@ -292,7 +292,7 @@ std::string GraphExecutor::dump_backend_computation(at::TensorList tensors) {
     return "";
   }
   Recipe recipe = recipe_of(lazy, /*force=*/true);
-  return recipe.graph->nodes.empty() ? "" : recipe.graph->text();
+  return recipe.graph->nodes.empty() ? "" : backend().compile(recipe.graph)->text();
 }
 
 GraphInputs GraphExecutor::get_graph_inputs(at::TensorList tensors) {

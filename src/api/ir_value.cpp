@@ -12,18 +12,16 @@
 namespace torch_lazy {
 namespace {
 
-/// Output `index` of a pending node; one that nothing held any more is made anew.
+/// Output `index` of a pending node. A result that nothing held any more is made anew; null for
+/// what was written and is not wanted.
 Value* output_of(Node& node, size_t index) {
   Value*& output = node.outputs[index];
-  if (!output) {
-    const Description& description = *node.description;
-    const size_t fresh = description.fresh.size();
-    output = Program::instance().make_value(
-        index < fresh ? description.fresh[index].nbytes
-                      : node.operands[description.writes[index - fresh].operand]->nbytes);
+  if (!output && index < node.description->fresh.size()) {
+    output = Program::instance().make_value(node.description->fresh[index].nbytes);
     output->producer = &node;
     output->output = static_cast<int>(index);
     ++node.refs;
+    Program::instance().segment().leave();  // a trace knows it as dead
   }
   return output;
 }
@@ -43,7 +41,7 @@ IrValue::IrValue(const IrValue& other)
     : value_(other.value_), layout_(other.layout_), device_(other.device_) {
   if (value_) {
     GraphLock lock;
-    Program::instance().retain(value_);
+    Program::instance().begin_reading(value_);
   }
 }
 
@@ -62,7 +60,7 @@ IrValue& IrValue::operator=(IrValue other) noexcept {
 IrValue::~IrValue() {
   if (value_) {
     GraphLock lock;
-    Program::instance().release(value_, lock);
+    Program::instance().end_reading(value_, lock);
   }
 }
 
@@ -93,7 +91,7 @@ std::vector<IrValue> IrValue::operands() const {
     const Node& node = *value_->producer;
     result.reserve(node.operands.size());
     for (size_t i = 0; i < node.operands.size(); ++i) {
-      Program::instance().retain(node.operands[i]);
+      Program::instance().begin_reading(node.operands[i]);
       result.emplace_back(node.operands[i], node.description->operands[i], device_);
     }
   }
@@ -108,9 +106,10 @@ std::vector<IrValue> IrValue::outputs() const {
       Node& node = *value_->producer;
       result.reserve(node.outputs.size());
       for (size_t i = 0; i < node.outputs.size(); ++i) {
-        Value* output = output_of(node, i);
-        Program::instance().retain(output);
-        result.emplace_back(output, output_layout(*node.description, i), device_);
+        if (Value* output = output_of(node, i)) {
+          Program::instance().begin_reading(output);
+          result.emplace_back(output, output_layout(*node.description, i), device_);
+        }
       }
       return result;
     }
@@ -126,7 +125,7 @@ DataHandle DataHandle::copy_of(const at::Tensor& tensor, at::Device device) {
   const at::Tensor lazy = at::_to_copy(tensor, at::TensorOptions().device(device));
   GraphLock lock;
   Value* value = Program::instance().value_of(buffer_of(lazy));
-  Program::instance().retain(value);
+  Program::instance().begin_reading(value);
   return DataHandle(IrValue(value, Layout::of(lazy), device));
 }
 
@@ -134,7 +133,7 @@ DataHandle DataHandle::placeholder(const Layout& layout, at::Device device) {
   GraphLock lock;
   Value* value = Program::instance().make_value(
       bytes_spanned(layout.sizes, layout.strides, layout.offset, layout.dtype));
-  Program::instance().retain(value);
+  Program::instance().begin_reading(value);
   return DataHandle(IrValue(value, layout, device));
 }
 
@@ -162,6 +161,9 @@ void DataHandle::assign(const DataHandle& other) {
   TORCH_CHECK(place->undefined(),
               "torch-lazy: only a placeholder can be assigned; this data has a value already");
   Program::instance().set_data(place, std::move(memory));
+  if (place->segment == Program::instance().segment().id) {
+    Program::instance().segment().leave();  // a trace may know it as undefined
+  }
 }
 
 at::Tensor DataHandle::tensor() const {

@@ -2,6 +2,7 @@
 #include "capture/tensor.h"
 #include "ir/node.h"
 #include "runtime/executor.h"
+#include "runtime/failure.h"
 #include "runtime/real_tensor.h"
 #include <torch_lazy/lazy_tensor.h>
 
@@ -16,16 +17,17 @@ namespace {
 class Borrowed {
  public:
   explicit Borrowed(const IrValue& value)
-      : value_(value), tensor_(make_undefined(value.layout(), value.value()->nbytes)) {
+      : value_(value),
+        tensor_(make_undefined(value.layout(), value.value()->nbytes, value.device().index())) {
     GraphLock lock;
-    Program::instance().retain(value_.value());
+    Program::instance().begin_reading(value_.value());
     buffer_of(tensor_).current = value_.value();  // the value's owner stays who it is
   }
 
   ~Borrowed() {
     GraphLock lock;
     buffer_of(tensor_).current = nullptr;
-    Program::instance().release(value_.value(), lock);
+    Program::instance().end_reading(value_.value(), lock);
   }
 
   Borrowed(const Borrowed&) = delete;
@@ -38,14 +40,20 @@ class Borrowed {
   at::Tensor tensor_;
 };
 
+/// Makes the buffer stand for a value that no other stands for. Needs the graph lock.
+void give(Buffer& buffer, Value* value, GraphLock& lock) {
+  Program::instance().assign(buffer, value, lock);
+  value->origin = buffer.id;
+}
+
 /// A new tensor over `value` itself. Undefined if another tensor stands for it.
 at::Tensor adopt_value(const IrValue& value) {
-  at::Tensor result = make_undefined(value.layout(), value.value()->nbytes);
+  at::Tensor result = make_undefined(value.layout(), value.value()->nbytes, value.device().index());
   GraphLock lock;
   if (value.value()->owner) {
     return {};
   }
-  Program::instance().assign(buffer_of(result), value.value(), lock);
+  give(buffer_of(result), value.value(), lock);
   return result;
 }
 
@@ -148,20 +156,20 @@ int64_t LazyTensor::size(int64_t dim) const {
 DataHandle LazyTensor::current_data_handle() const {
   GraphLock lock;
   Value* value = buffer().current;
-  if (!value || !(value->data || (value->pending() && value->producer->running))) {
+  if (!value || !(value->data || value->in_flight())) {
     return {};
   }
-  Program::instance().retain(value);
+  Program::instance().begin_reading(value);
   return DataHandle(IrValue(value, layout(), device()));
 }
 
 IrValue LazyTensor::current_ir_value() const {
   GraphLock lock;
   Value* value = buffer().current;
-  if (!value || value->failure || !(value->pending() || buffer().leaf)) {
+  if (!value || value->failure || !(value->pending() || value->has_history || buffer().leaf)) {
     return {};
   }
-  Program::instance().retain(value);
+  Program::instance().begin_reading(value);
   return {value, layout(), device()};
 }
 
@@ -173,27 +181,14 @@ std::optional<at::Tensor> LazyTensor::current_tensor_data() const {
     if (!value || !value->data || !buffer().host) {
       return std::nullopt;
     }
-    Program::instance().retain(value);
+    Program::instance().begin_reading(value);
     handle = DataHandle(IrValue(value, layout(), device()));
   }
   return on_host(handle);
 }
 
 void LazyTensor::apply_pending_graph() const {
-  const bool had_graph = static_cast<bool>(current_ir_value());
-  uint64_t generation = 0;
-  {
-    GraphLock lock;
-    generation = buffer().generation;
-  }
-  {
-    ExecutionLock execution;
-    materialize(buffer());
-  }
-  GraphLock lock;
-  if (had_graph && buffer().generation == generation) {
-    buffer().leaf = true;
-  }
+  const Reading reading(buffer());
 }
 
 DataHandle LazyTensor::data_handle() const {
@@ -215,7 +210,7 @@ IrValue LazyTensor::ir_value() const {
     Value* value = Program::instance().value_of(buffer());
     failure = value->failure;
     if (!failure) {
-      Program::instance().retain(value);
+      Program::instance().begin_reading(value);
       result = IrValue(value, layout(), device());
       is_new = !value->pending() && !std::exchange(buffer().leaf, true);
     }
@@ -275,7 +270,7 @@ void LazyTensor::take(const at::Tensor& source) {
     Value* value = program.value_of(buffer_of(source));
     program.retain(value);
     program.assign(buffer_of(source), nullptr, lock);
-    program.assign(buffer(), value, lock);
+    give(buffer(), value, lock);
     program.release(value, lock);
   } else {
     BelowEverything below;

@@ -21,6 +21,10 @@ std::vector<SourceLocation> frames() {
   return table.frames ? table.frames() : std::vector<SourceLocation>();
 }
 
+std::string backend_path(const std::string& name) {
+  return table.backend_path ? table.backend_path(name) : std::string();
+}
+
 void check_interrupt() {
   if (table.check_interrupt) {
     table.check_interrupt();

@@ -18,6 +18,8 @@ struct Table {
   /// Releases the interpreter's lock if this thread holds it; the result goes to `reacquire`.
   void* (*release)() = nullptr;
   void (*reacquire)(void*) = nullptr;
+  /// The library that an installed package offers as backend `name`; empty if none does.
+  std::string (*backend_path)(const std::string& name) = nullptr;
   /// Raises the host language's error if the user has interrupted the program.
   void (*check_interrupt)() = nullptr;
 };
@@ -27,6 +29,7 @@ TORCH_LAZY_API void install(const Table& table);
 /// The line of the innermost SourceScope, else of the host language's user; empty without either.
 std::string source_line();
 
+std::string backend_path(const std::string& name);
 void check_interrupt();
 /// Empty when there is no host language, or none of its code called this thread.
 std::vector<SourceLocation> frames();

@@ -151,8 +151,10 @@ const std::vector<Row>& rows() {
        "The device that does the work: cpu or cuda. Read when the first lazy tensor is made.",
        set_device, device_name},
       text("TORCH_LAZY_BACKEND", "",
-           "Path of a shared library with a backend that compiles and runs graphs. Empty: the "
-           "built-in one, which calls PyTorch's kernels.",
+           "A backend that compiles and runs graphs: the path of a shared library, or the name of "
+           "an "
+           "installed one. Empty: the built-in one, which calls PyTorch's kernels. Read when the "
+           "first graph runs.",
            &Settings::backend),
       {"TORCH_LAZY_ASYNC", "auto",
        "Whether graphs run on a thread of their own while the program goes on: 1, 0, or auto "

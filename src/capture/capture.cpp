@@ -6,6 +6,7 @@
 #include "base/hooks.h"
 #include "base/metrics.h"
 #include "base/scopes.h"
+#include "base/settings.h"
 #include "capture/tensor.h"
 #include "ir/description_table.h"
 #include "ir/trace.h"
@@ -157,6 +158,17 @@ DescriptionPtr find_description(Call& call) {
   return found ? DescriptionPtr::reclaim_copy(found) : DescriptionPtr();
 }
 
+/// Whether the setting LTC_FORCE_FALLBACK names the operator or the function of which it is the
+/// in-place form.
+bool is_forced(const OperatorInfo& op) {
+  const TextSetting& forced = settings().force_fallback;
+  if (forced.empty()) {
+    return false;
+  }
+  const std::string name = forced.get();
+  return op.operator_name.name == name || op.operator_name.name == name + "_";
+}
+
 }  // namespace
 
 void bump_versions(const Call& call) {
@@ -184,7 +196,7 @@ void capture(const c10::OperatorHandle& op, Stack* stack) {
   if (info.immediate != Immediate::no && !recordable) {
     return info.random_fill ? draw_now(call, stack) : execute_now(call, stack, false);
   }
-  if (!identify(call)) {
+  if (is_forced(info) || !identify(call)) {
     return execute_now(call, stack, false);
   }
   DescriptionPtr description = find_description(call);

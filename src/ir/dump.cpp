@@ -22,9 +22,12 @@ struct BelowModes {
 /// Copies the recorded nodes behind values. Used under the graph lock.
 class Recorder {
  public:
-  void add_roots(c10::ArrayRef<const Value*> roots, c10::ArrayRef<Layout> layouts) {
-    for (const Value* root : roots) {
-      reach(root);
+  void add_roots(c10::ArrayRef<Buffer*> roots, c10::ArrayRef<Layout> layouts) {
+    for (const Buffer* root : roots) {
+      if (root->current) {
+        reach(root->current);
+      }
+      calls_.device = root->device;
     }
     std::sort(nodes_.begin(), nodes_.end(),
               [](const Node* a, const Node* b) { return a->sequence < b->sequence; });
@@ -33,7 +36,7 @@ class Recorder {
     }
     for (size_t i = 0; i < roots.size(); ++i) {
       DumpCalls::Root root;
-      root.value = roots[i] ? number(roots[i]) : add_leaf("lazy_tensors::undefined", 0);
+      root.value = root_value(*roots[i]);
       if (!layouts.empty()) {
         root.layout = layouts[i];
       }
@@ -49,7 +52,7 @@ class Recorder {
     while (!stack.empty()) {
       const Value* value = stack.back();
       stack.pop_back();
-      if (value && value->producer && seen_.emplace(value->producer, 0).second) {
+      if (value->pending() && places_.emplace(value->producer, 0).second) {
         nodes_.push_back(value->producer);
         stack.insert(stack.end(), value->producer->operands.begin(),
                      value->producer->operands.end());
@@ -58,7 +61,7 @@ class Recorder {
   }
 
   void add_call(const Node& node) {
-    seen_[&node] = calls_.calls.size();
+    places_[&node] = calls_.calls.size();
     DumpCalls::Call call;
     call.description = node.description;
     for (const Value* operand : node.operands) {
@@ -68,6 +71,21 @@ class Recorder {
     call.scope = node.scope;
     call.source = node.source;
     calls_.calls.push_back(std::move(call));
+  }
+
+  size_t root_value(const Buffer& buffer) {
+    if (!buffer.current) {
+      return add_leaf("lazy_tensors::undefined", buffer.nbytes);
+    }
+    const History* history = Program::instance().history(buffer.current);
+    if (!history) {
+      return number(buffer.current);
+    }
+    auto [known, is_new] = histories_.try_emplace(history->graph.get(), 0);
+    if (is_new) {
+      known->second = append_graph(calls_, *history->graph, *history->numbers);
+    }
+    return known->second + history->slot;
   }
 
   size_t add_leaf(const char* name, int64_t nbytes) {
@@ -81,10 +99,11 @@ class Recorder {
       return known->second;
     }
     size_t index = calls_.values.size();
-    if (value->producer) {
-      calls_.values.push_back({seen_.at(value->producer), static_cast<size_t>(value->output)});
+    if (value->pending()) {
+      calls_.values.push_back({places_.at(value->producer), static_cast<size_t>(value->output)});
     } else {
-      index = add_leaf(value->data      ? "lazy_tensors::device_data"
+      const bool there = value->data || value->in_flight();
+      index = add_leaf(there            ? "lazy_tensors::device_data"
                        : value->failure ? "lazy_tensors::failed"
                                         : "lazy_tensors::undefined",
                        value->nbytes);
@@ -95,8 +114,9 @@ class Recorder {
 
   DumpCalls calls_;
   std::vector<const Node*> nodes_;
-  std::unordered_map<const Node*, size_t> seen_;  // with the place among the calls
+  std::unordered_map<const Node*, size_t> places_;  // among the calls
   std::unordered_map<const Value*, size_t> values_;
+  std::unordered_map<const Graph*, size_t> histories_;  // the value of slot 0
 };
 
 std::string write(const DumpCalls& calls, DumpFormat format) {
@@ -110,24 +130,26 @@ std::string dump_buffers(c10::ArrayRef<Buffer*> roots, c10::ArrayRef<Layout> lay
   Recorder recorder;
   {
     GraphLock lock;
-    std::vector<const Value*> values;
-    for (const Buffer* buffer : roots) {
-      values.push_back(buffer->current);
-    }
-    recorder.add_roots(values, layouts);
+    recorder.add_roots(roots, layouts);
   }
   return write(std::move(recorder).calls(), format);
 }
 
 }  // namespace
 
-std::string dump_values(c10::ArrayRef<const Value*> roots, DumpFormat format) {
-  Recorder recorder;
-  {
-    GraphLock lock;
-    recorder.add_roots(roots, {});
+std::string dump_graph(const Graph& graph, c10::ArrayRef<c10::IValue> numbers,
+                       c10::ArrayRef<Node*> nodes, c10::DeviceIndex device, DumpFormat format) {
+  DumpCalls calls;
+  calls.device = device;
+  append_graph(calls, graph, numbers);
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    calls.calls[i].scope = nodes[i]->scope;
+    calls.calls[i].source = nodes[i]->source;
   }
-  return write(std::move(recorder).calls(), format);
+  for (uint32_t slot : graph.roots) {
+    calls.roots.push_back({slot, std::nullopt});
+  }
+  return write(calls, format);
 }
 
 std::string dump_text(c10::ArrayRef<Buffer*> roots, c10::ArrayRef<Layout> layouts) {

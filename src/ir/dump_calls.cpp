@@ -333,6 +333,35 @@ class Builder {
 
 }  // namespace
 
+size_t append_graph(DumpCalls& calls, const Graph& graph, c10::ArrayRef<c10::IValue> numbers) {
+  const size_t first = calls.values.size();
+  calls.values.resize(first + graph.slots);
+  for (const Parameter& parameter : graph.parameters) {
+    DumpCalls::Value& value = calls.values[first + parameter.slot];
+    value.leaf = parameter.fresh ? "lazy_tensors::undefined" : "lazy_tensors::device_data";
+    value.nbytes = parameter.nbytes;
+  }
+  for (const GraphNode& node : graph.nodes) {
+    Call call;
+    call.description = node.description;
+    for (uint32_t slot : node.operands) {
+      call.operands.push_back(first + slot);
+    }
+    const c10::ArrayRef<c10::IValue> own =
+        numbers.slice(node.first_number, static_cast<size_t>(node.description->numbers));
+    call.numbers.assign(own.begin(), own.end());
+    for (size_t output = 0; output < node.outputs.size(); ++output) {
+      if (node.outputs[output] >= 0) {
+        DumpCalls::Value& value = calls.values[first + static_cast<size_t>(node.outputs[output])];
+        value.call = calls.calls.size();
+        value.output = output;
+      }
+    }
+    calls.calls.push_back(std::move(call));
+  }
+  return first;
+}
+
 DumpGraph make_dump_graph(const DumpCalls& calls) {
   return Builder(calls).graph();
 }

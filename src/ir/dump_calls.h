@@ -4,6 +4,9 @@
 
 #include "ir/dump_graph.h"
 #include <torch_lazy/description.h>
+#include <torch_lazy/graph.h>
+
+#include <c10/util/ArrayRef.h>
 
 #include <memory>
 #include <optional>
@@ -35,6 +38,10 @@ struct DumpCalls {
   std::vector<Root> roots;
   int device = 0;
 };
+
+/// Adds the calls of a graph that runs, or ran, on these numbers. Its slot k becomes the value
+/// (result + k).
+size_t append_graph(DumpCalls& calls, const Graph& graph, c10::ArrayRef<c10::IValue> numbers);
 
 /// The graph to show. Arguments appear as in PyTorch's Lazy Tensor Core: tensors and numbers are
 /// operands, everything else is a tag. A view that an operand is read through makes no node, but

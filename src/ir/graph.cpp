@@ -1,4 +1,4 @@
-// A graph as text.
+// A graph as text, and the sizes of its values.
 #include <torch_lazy/graph.h>
 
 #include <sstream>
@@ -41,6 +41,24 @@ std::string Graph::text() const {
   }
   out << "\n}\n";
   return out.str();
+}
+
+std::vector<int64_t> Graph::slot_bytes() const {
+  std::vector<int64_t> bytes(slots, 0);
+  for (const Parameter& parameter : parameters) {
+    bytes[parameter.slot] = parameter.nbytes;
+  }
+  for (const GraphNode& node : nodes) {
+    const Description& d = *node.description;
+    for (size_t i = 0; i < node.outputs.size(); ++i) {
+      if (node.outputs[i] >= 0) {
+        bytes[static_cast<size_t>(node.outputs[i])] =
+            i < d.fresh.size() ? d.fresh[i].nbytes
+                               : bytes[node.operands[d.writes[i - d.fresh.size()].operand]];
+      }
+    }
+  }
+  return bytes;
 }
 
 }  // namespace torch_lazy

@@ -101,7 +101,7 @@ struct Buffer {
   Value* current = nullptr;  // null: undefined
   c10::DeviceIndex device = 0;
   bool listed = false;
-  uint64_t generation = 0;   // values it has had
+  uint64_t generation = 0;  // values it has had
   // Of the current value (LazyTensor): it was asked for as a leaf of the graph; it is known to the
   // program as host data.
   bool leaf = false;
@@ -114,6 +114,7 @@ struct Buffer {
 struct History {
   std::shared_ptr<const Graph> graph;
   uint32_t slot = 0;
+  std::shared_ptr<const std::vector<c10::IValue>> numbers;  // of the run
 };
 
 /// The graph lock, held. It guards every field above, the list below and the description table.

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "ir/collection.h"
+#include <torch_lazy/export.h>
 
 #include <c10/util/SmallVector.h>
 
@@ -50,7 +51,7 @@ struct TraceStep {
 /// without.
 class Trace {
  public:
-  static Trace& of_this_thread();
+  TORCH_LAZY_API static Trace& of_this_thread();
   Trace();
   ~Trace();
 
@@ -69,10 +70,10 @@ class Trace {
 
   /// Forgets everything if the tree has outgrown its bound. Not while a call is being recorded.
   void trim();
-  void reset();
+  TORCH_LAZY_API void reset();
   size_t steps() const { return steps_; }
   /// The tree in the language of Graphviz.
-  std::string dot() const;
+  TORCH_LAZY_API std::string dot() const;
 
  private:
   TraceStep root_;

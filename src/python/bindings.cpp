@@ -6,6 +6,7 @@
 #include "base/settings.h"
 #include "capture/autocast.h"
 #include "ir/node.h"
+#include "python/backends.h"
 #include "python/lazy_bindings.h"
 #include "runtime/executor.h"
 #include <torch_lazy/torch_lazy.h>
@@ -90,8 +91,10 @@ PYBIND11_MODULE(_C, m) {
   table.frames = &python_frames;
   table.release = &release_gil;
   table.reacquire = &reacquire_gil;
+  table.backend_path = &python_backend_path;
   table.check_interrupt = &check_python_interrupt;
   hooks::install(table);
+  bind_backends(m);
 
   using Release = py::call_guard<py::gil_scoped_release>;
   m.def(

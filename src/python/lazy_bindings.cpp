@@ -2,6 +2,7 @@
 // torch_lazy._C._lazy_ts_backend have what torch._C._lazy and torch._C._lazy_ts_backend have.
 #include "python/lazy_bindings.h"
 
+#include "ir/trace.h"
 #include <torch_lazy/backend.h>
 #include <torch_lazy/graph_executor.h>
 #include <torch_lazy/torch_lazy.h>
@@ -96,8 +97,13 @@ Tensors run_cached_graph(const std::string& bytes, const std::vector<py::object>
 }
 
 std::string device_type() {
-  std::string name = real_device().is_cuda() ? "CUDA" : "CPU";
-  return name;
+  return backend().device_type();
+}
+
+void dump_ir_cache(const std::string& path) {
+  std::ofstream file(path);
+  file << Trace::of_this_thread().dot();
+  TORCH_CHECK(file.flush(), "torch-lazy: cannot write ", path);
 }
 
 void bind_core(py::module_& m) {
@@ -130,10 +136,8 @@ void bind_core(py::module_& m) {
   m.def(
       "_set_force_fallback",
       [](const std::string& name) { set_setting("LTC_FORCE_FALLBACK", name); }, py::arg("newval"));
-  m.def("_clear_ir_cache", [] {});
-  m.def(
-      "_dump_ir_cache", [](const std::string& path) { std::ofstream(path) << "digraph G {\n}\n"; },
-      py::arg("filename"));
+  m.def("_clear_ir_cache", [] { Trace::of_this_thread().reset(); }, Release());
+  m.def("_dump_ir_cache", &dump_ir_cache, py::arg("filename"), Release());
   m.def(
       "_set_reuse_ir", [](bool reuse) { set_setting("TORCH_LAZY_REUSE_IR", reuse ? "1" : "0"); },
       py::arg("val"));

@@ -7,8 +7,10 @@
 #include "base/scopes.h"
 #include "base/settings.h"
 #include "ir/trace.h"
+#include "runtime/backend_choice.h"
 #include "runtime/failure.h"
 #include "runtime/graph_report.h"
+#include "runtime/real_tensor.h"
 #include "runtime/selection.h"
 
 #include <ATen/ATen.h>
@@ -43,13 +45,14 @@ void call_off(Flight& flight) {
   }
 }
 
-std::shared_ptr<Plan> plan_for(Collection& collection) {
+std::shared_ptr<Plan> plan_for(Collection& collection, bool& cached) {
   PlanCache& plans = PlanCache::instance();
   if (std::shared_ptr<Plan> plan = plans.find(collection.signature)) {
     static metrics::Counter& hits = metrics::counter("CachedCompile");
     hits.add();
     return plan;
   }
+  cached = false;
   static metrics::Counter& misses = metrics::counter("UncachedCompile");
   misses.add();
   fault_point(Stage::compile);
@@ -117,27 +120,26 @@ Prepared prepare(const SyncRequest& request) {
 
 /// What becomes of the graph of values that are read: it stays available for dumps and hashes.
 void keep_history(const SyncRequest& request, const Flight& flight) {
+  auto numbers = std::make_shared<const std::vector<c10::IValue>>(flight.collection.numbers);
   GraphLock lock;
   for (Value* value : request.values) {
     if (value->producer && value->producer->flight == &flight) {
       const auto& values = flight.collection.values;
       auto slot = std::find(values.begin(), values.end(), value) - values.begin();
-      Program::instance().remember(value, {flight.plan->graph, static_cast<uint32_t>(slot)});
+      Program::instance().remember(value,
+                                   {flight.plan->graph, static_cast<uint32_t>(slot), numbers});
     }
   }
 }
 
 /// For people who follow which graphs run.
-void report(const Flight& flight) {
-  if (!saves_graph_reports()) {
-    return;
+void report(const SyncRequest& request, const Flight& flight, bool cached) {
+  const ScheduledGraph scheduled{*flight.plan->graph, flight.collection.numbers,
+                                 flight.collection.nodes, request.device.value_or(0), cached};
+  log_graph(scheduled);
+  if (saves_graph_reports()) {
+    save_graph_report(scheduled);
   }
-  const Graph& graph = *flight.plan->graph;
-  std::vector<const Value*> roots;
-  for (uint32_t slot : graph.roots) {
-    roots.push_back(flight.collection.values[slot]);
-  }
-  save_graph_report(roots, {graph.hash}, [&] { return graph.text(); });
 }
 
 /// Puts what is asked for into the queue; null: there was nothing to do.
@@ -148,21 +150,22 @@ FlightPtr schedule(const SyncRequest& request) {
   if (!flight) {
     return nullptr;
   }
-  if (!flight->plan) {
-    try {
-      flight->plan = plan_for(flight->collection);
-    } catch (...) {
-      call_off(*flight);
-      throw;
+  try {
+    bool cached = true;
+    if (!flight->plan) {
+      flight->plan = plan_for(flight->collection, cached);
+      if (prepared.known) {
+        GraphLock lock;
+        prepared.known->plan = flight->plan;
+      }
     }
-    if (prepared.known) {
-      GraphLock lock;
-      prepared.known->plan = flight->plan;
-    }
+    report(request, *flight, cached);
+  } catch (...) {
+    call_off(*flight);
+    throw;
   }
   static metrics::Metric& size = metrics::metric("TensorsGraphSize");
   size.add(static_cast<double>(flight->collection.nodes.size()));
-  report(*flight);
   if (request.everything) {
     static metrics::Counter& synced = metrics::counter("SyncedTensorsWithIR");
     synced.add(static_cast<int64_t>(flight->plan->graph->roots.size()));
@@ -259,6 +262,33 @@ void compute(Value* value) {
   }
 }
 
+/// Memory that is read from outside the graph is left to its readers: the buffer gets a copy.
+void leave_to_readers(Buffer& buffer) {
+  c10::Storage read;
+  {
+    GraphLock lock;
+    const Value* value = buffer.current;
+    if (!value || !value->data || value->readers == 0) {
+      return;
+    }
+    read = value->data;
+  }
+  c10::Storage copy = allocate(static_cast<int64_t>(read.nbytes()));
+  Layout bytes;
+  bytes.sizes = {static_cast<int64_t>(read.nbytes())};
+  bytes.strides = {1};
+  bytes.dtype = at::kByte;
+  {
+    BelowEverything below;
+    real_tensor(copy, bytes).copy_(real_tensor(read, bytes));
+  }
+  GraphLock lock;
+  Program& program = Program::instance();
+  Value* value = program.make_value(buffer.nbytes);
+  program.assign(buffer, value, lock);
+  program.set_data(value, std::move(copy));
+}
+
 }  // namespace
 
 void run_all(std::optional<c10::DeviceIndex> device) {
@@ -285,14 +315,20 @@ void run_live(std::optional<c10::DeviceIndex> device,
 }
 
 void run_buffers(c10::ArrayRef<Buffer*> buffers, bool to_write) {
-  Held held(buffers);
-  SyncRequest request;
-  request.values = held.values;
-  request.to_write = to_write;
-  run(request);
-  if (to_write) {
+  {
+    Held held(buffers);
+    SyncRequest request;
+    request.values = held.values;
+    request.to_write = to_write;
+    run(request);
+    if (!to_write) {
+      return;
+    }
     wait_for_all();
     raise_undelivered(/*of_any_thread=*/false);
+  }
+  for (Buffer* buffer : buffers) {
+    leave_to_readers(*buffer);
   }
 }
 
@@ -308,14 +344,14 @@ c10::Storage allocate(int64_t nbytes) {
   return at::empty({nbytes}, at::TensorOptions().dtype(at::kByte).device(real_device())).storage();
 }
 
-Reading::Reading(Buffer& buffer, bool to_write) {
+Reading::Reading(Buffer& buffer) {
   {
     GraphLock lock;
     value_ = Program::instance().value_of(buffer);
     Program::instance().begin_reading(value_);
   }
   try {
-    obtain(to_write);
+    obtain();
   } catch (...) {
     GraphLock lock;
     Program::instance().end_reading(value_, lock);
@@ -323,22 +359,23 @@ Reading::Reading(Buffer& buffer, bool to_write) {
   }
 }
 
-void Reading::obtain(bool to_write) {
-  if (to_write) {
-    SyncRequest request;
-    request.values = {value_};
-    request.to_write = true;
-    run(request);
-    wait_for_all();
-    raise_undelivered(/*of_any_thread=*/false);
-  }
+void Reading::obtain() {
   compute(value_);
   {
     GraphLock lock;
-    if (value_->data) {
-      storage_ = value_->data;
-      return;
+    storage_ = value_->data;
+  }
+  while (storage_ && storage_.device_type() != real_device().type()) {
+    c10::Storage other = to_real_memory(storage_);  // not under the lock: it may take long
+    c10::Storage own = storage_;
+    GraphLock lock;
+    if (value_->data.is_alias_of(own)) {
+      std::swap(value_->data, other);
     }
+    storage_ = value_->data;
+  }
+  if (storage_) {
+    return;
   }
   c10::Storage fresh = allocate(value_->nbytes);
   GraphLock lock;
@@ -357,7 +394,11 @@ Reading::~Reading() {
 }
 
 c10::Storage materialize(Buffer& buffer, bool to_write) {
-  return Reading(buffer, to_write).storage();
+  if (to_write) {
+    Buffer* written[] = {&buffer};
+    run_buffers(written, /*to_write=*/true);
+  }
+  return Reading(buffer).storage();
 }
 
 void wait_for_device() {
@@ -371,10 +412,20 @@ void wait_for_device() {
 
 bool over_limit(const Program& program) {
   const Settings& s = settings();
-  int64_t nodes = s.max_nodes.load(std::memory_order_relaxed);
-  int64_t bytes = s.max_bytes_held.load(std::memory_order_relaxed);
-  return (nodes && static_cast<int64_t>(program.pending()) >= nodes) ||
-         (bytes && program.bytes_held() >= bytes) || s.check.load(std::memory_order_relaxed);
+  const auto pending = static_cast<int64_t>(program.pending());
+  const int64_t most = s.max_nodes.load(std::memory_order_relaxed);
+  const int64_t bytes = s.max_bytes_held.load(std::memory_order_relaxed);
+  bool too_long = most && pending >= most;
+  if (pending > s.trim_graph_size.load(std::memory_order_relaxed)) {
+    const int64_t every = s.trim_graph_check_frequency.load(std::memory_order_relaxed);
+    too_long |= every && pending % every == 0;
+  }
+  if (too_long) {
+    static metrics::Counter& trimmed = metrics::counter("TrimIrGraph");
+    trimmed.add();
+  }
+  return too_long || (bytes && program.bytes_held() >= bytes) ||
+         s.check.load(std::memory_order_relaxed);
 }
 
 void cut() {
@@ -437,8 +488,12 @@ Snapshot snapshot(c10::ArrayRef<Buffer*> buffers) {
   try {
     for (Value* value : parameters) {
       compute(value);
-      GraphLock lock;
-      result.parameter_data.push_back(value->data);
+      c10::Storage data;
+      {
+        GraphLock lock;
+        data = value->data;
+      }
+      result.parameter_data.push_back(data ? to_real_memory(data) : data);
     }
   } catch (...) {
     release();

@@ -25,14 +25,15 @@ void run_live(std::optional<c10::DeviceIndex> device,
               const std::function<bool(const Buffer&)>& wanted);
 
 /// Schedules what the current values of these buffers need. With `to_write`, also the pending
-/// readers of those buffers, and waits for all readers, so that their memory can be written.
+/// readers of those buffers, and waits for all readers, so that their memory can be written; what
+/// is read from outside the graph stays with its readers, and the buffer gets a copy.
 TORCH_LAZY_API void run_buffers(c10::ArrayRef<Buffer*> buffers, bool to_write = false);
 
 /// The data of a buffer's value as it was at the call, computed if need be; undefined memory is
 /// allocated. While this is alive nothing that is recorded overwrites it.
 class TORCH_LAZY_API Reading {
  public:
-  explicit Reading(Buffer& buffer, bool to_write = false);
+  explicit Reading(Buffer& buffer);
   ~Reading();
   Reading(const Reading&) = delete;
   Reading& operator=(const Reading&) = delete;
@@ -40,7 +41,7 @@ class TORCH_LAZY_API Reading {
   const c10::Storage& storage() const { return storage_; }
 
  private:
-  void obtain(bool to_write);
+  void obtain();
 
   Value* value_;
   c10::Storage storage_;

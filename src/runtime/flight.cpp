@@ -10,16 +10,21 @@
 namespace torch_lazy {
 namespace {
 
-/// Ends the lives of `failed` and of everything recorded that depends on it: it never comes to be.
-/// Buffers that would have been written keep their last good value.
-void doom(Node* failed, const std::shared_ptr<Failure>& failure, GraphLock& lock) {
+bool reads_failed(const Node* node) {
+  return std::any_of(node->operands.begin(), node->operands.end(),
+                     [](const Value* value) { return value->failure != nullptr; });
+}
+
+/// Ends the lives of `failed` (in program order) and of everything recorded that depends on them:
+/// it never comes to be. Buffers that would have been written keep their last good value.
+void doom(c10::ArrayRef<Node*> failed, const std::shared_ptr<Failure>& failure, GraphLock& lock) {
   Program& program = Program::instance();
   std::vector<Node*> doomed;
-  for (Node* node = failed; node; node = node->next) {
-    bool hit =
-        node == failed || std::any_of(node->operands.begin(), node->operands.end(),
-                                      [](Value* value) { return value->failure != nullptr; });
-    if (!hit) {
+  size_t next = 0;
+  for (Node* node = failed[0]; node; node = node->next) {
+    const bool itself = next < failed.size() && node == failed[next];
+    next += itself;
+    if (!itself && !reads_failed(node)) {
       continue;
     }
     doomed.push_back(node);
@@ -64,17 +69,41 @@ void park_dependents(Node* from) {
   }
 }
 
-/// Decides what becomes of a node that failed. All its flight's nodes are pending again.
-void handle_failure(Node* failed, const std::shared_ptr<Failure>& failure, GraphLock& lock) {
-  if (is_passing(failure->original)) {
-    return;  // stays pending: the next run tries again
+/// Decides what becomes of nodes that failed together. All their flight's nodes are pending again.
+void handle_failure(c10::ArrayRef<Node*> failed, const std::shared_ptr<Failure>& failure,
+                    GraphLock& lock) {
+  const bool passing = is_passing(failure->original);
+  const bool final = is_final(failure->original);
+  std::vector<Node*> hopeless;
+  for (Node* node : failed) {
+    if (reads_failed(node) || (!passing && (final || node->failed))) {
+      hopeless.push_back(node);
+    } else if (!passing) {  // otherwise it stays pending: the next run tries again
+      node->failed = true;
+      Program::instance().park(node);
+    }
   }
-  if (is_final(failure->original) || failed->failed) {
-    return doom(failed, failure, lock);
+  if (!passing) {
+    park_dependents(failed[0]->next);
   }
-  failed->failed = true;
-  Program::instance().park(failed);
-  park_dependents(failed->next);
+  if (!hopeless.empty()) {
+    doom(hopeless, failure, lock);
+  }
+}
+
+/// Data that a run used up before it failed, and that nothing can make again.
+void mark_lost(const Flight& flight, const std::unordered_set<const Value*>& incomplete) {
+  const Collection& c = flight.collection;
+  std::vector<char> fresh(c.values.size(), 0);
+  for (const Parameter& parameter : flight.plan->graph->parameters) {
+    fresh[parameter.slot] = parameter.fresh;
+  }
+  for (size_t slot = 0; slot < c.values.size(); ++slot) {
+    Value* value = c.values[slot];
+    if (!value->data && !value->failure && !fresh[slot] && !incomplete.count(value)) {
+      value->failure = flight.failure;
+    }
+  }
 }
 
 /// Moves the parameters' data into the run. False: some of it never came, because a flight before
@@ -122,13 +151,10 @@ void turn_back(Flight& flight) {
     }
   }
   if (failure) {
-    for (Node* node : flight.collection.nodes) {
-      const bool hit = std::any_of(node->operands.begin(), node->operands.end(),
-                                   [](Value* value) { return value->failure != nullptr; });
-      if (hit) {
-        doom(node, failure, lock);  // with all that depend on it
-        break;
-      }
+    auto& nodes = flight.collection.nodes;
+    auto hit = std::find_if(nodes.begin(), nodes.end(), reads_failed);
+    if (hit != nodes.end()) {
+      doom(*hit, failure, lock);  // with all that depend on it
     }
   }
   park_dependents(Program::instance().first());
@@ -178,6 +204,8 @@ void fly(Flight& flight) {
       Value* value = c.values[slot];
       if (!value->data && run.slots[slot] && (c.kept[slot] || error) && !incomplete.count(value)) {
         program.set_data(value, std::move(run.slots[slot]));
+      } else if (value->data && run.slots[slot] && value->data.use_count() == 1) {
+        std::swap(value->data, run.slots[slot]);  // the same data, moved to the backend's memory
       }
     }
     for (size_t i = 0; i < run.completed; ++i) {
@@ -185,7 +213,10 @@ void fly(Flight& flight) {
     }
     if (error) {
       give_back(flight, run.completed);
-      handle_failure(c.nodes[run.completed], flight.failure, lock);
+      mark_lost(flight, incomplete);
+      c10::ArrayRef<Node*> rest = c10::ArrayRef<Node*>(c.nodes).slice(run.completed);
+      const size_t failed = run.failed ? std::min(run.failed, rest.size()) : rest.size();
+      handle_failure(rest.slice(0, failed), flight.failure, lock);
     }
     let_go(flight, lock);
   }

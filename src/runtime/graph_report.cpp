@@ -19,12 +19,12 @@
 namespace torch_lazy {
 namespace {
 
-std::string graph_in_format(SaveFormat format, c10::ArrayRef<const Value*> roots,
-                            const std::function<std::string()>& backend_text) {
+std::string graph_in_format(SaveFormat format, const ScheduledGraph& scheduled) {
   if (format == SaveFormat::backend) {
-    return backend_text();
+    return scheduled.graph.text();
   }
-  return dump_values(roots, format == SaveFormat::dot ? DumpFormat::dot : DumpFormat::text);
+  return dump_graph(scheduled.graph, scheduled.numbers, scheduled.nodes, scheduled.device,
+                    format == SaveFormat::dot ? DumpFormat::dot : DumpFormat::text);
 }
 
 void append_to_file(const std::string& path, const std::string& text) {
@@ -44,7 +44,8 @@ void append_to_file(const std::string& path, const std::string& text) {
 
 /// The backend's part of a report on metrics.
 std::string backend_line() {
-  return "Backend: " + backend().name();
+  const std::string own = backend().metrics();
+  return "Backend: " + backend().name() + (own.empty() ? "" : "\n" + own);
 }
 
 [[maybe_unused]] const bool installed = [] {
@@ -54,7 +55,7 @@ std::string backend_line() {
 
 }  // namespace
 
-std::string hash_text(const GraphHash& hash) {
+std::string hash_text(const std::array<uint64_t, 2>& hash) {
   std::ostringstream out;
   out << std::hex;
   if (hash[0] != 0) {
@@ -68,39 +69,31 @@ bool saves_graph_reports() {
   return !settings_at_sync().save_tensors_file.empty();
 }
 
-void save_graph_report(c10::ArrayRef<const Value*> roots, c10::ArrayRef<GraphHash> hashes,
-                       const std::function<std::string()>& backend_text) {
-  if (!saves_graph_reports()) {
-    return;
-  }
+void save_graph_report(const ScheduledGraph& scheduled) {
   const Settings& s = settings();
   std::ostringstream out;
   out << "[ScheduleSyncTensorsGraph]\nPython Stacktrace:\n";
   for (const SourceLocation& frame : source_frames()) {
     out << "  " << frame.function << " (" << frame.file << ":" << frame.line << ")\n";
   }
-  out << "\nHashes: (";
-  for (size_t i = 0; i < hashes.size(); ++i) {
-    out << (i ? ", " : "") << hash_text(hashes[i]);
-  }
-  out << ")\n\n## BEGIN_GRAPH\n"
-      << graph_in_format(s.save_tensors_format, roots, backend_text) << "\n## END_GRAPH\n\n\n";
+  out << "\nHashes: (" << hash_text(scheduled.graph.hash) << ")\n\n## BEGIN_GRAPH\n"
+      << graph_in_format(s.save_tensors_format, scheduled) << "\n## END_GRAPH\n\n\n";
   append_to_file(s.save_tensors_file.get(), out.str());
 }
 
-void log_graph(bool cached, const GraphHash& hash,
-               const std::function<std::string()>& backend_text) {
+void log_graph(const ScheduledGraph& scheduled) {
   if (torch::jit::get_jit_logging_levels().empty() ||
       !torch::jit::is_enabled("lazy_graph_executor.cpp",
                               torch::jit::JitLoggingLevels::GRAPH_DUMP)) {
     return;
   }
   std::ostringstream out;
-  if (!cached) {
-    out << "torch-lazy: Add a cached computation with hash " << hash_text(hash) << "\n";
+  if (!scheduled.cached) {
+    out << "torch-lazy: Add a cached computation with hash " << hash_text(scheduled.graph.hash)
+        << "\n";
   }
-  out << "torch-lazy: " << (cached ? "Run a cached graph: " : "Add a graph to cache: ")
-      << backend_text() << "\n";
+  out << "torch-lazy: " << (scheduled.cached ? "Run a cached graph: " : "Add a graph to cache: ")
+      << scheduled.graph.text() << "\n";
   torch::jit::get_jit_logging_output_stream() << out.str();
 }
 

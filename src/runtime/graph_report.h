@@ -3,34 +3,39 @@
 #pragma once
 
 #include "ir/node.h"
+#include <torch_lazy/graph.h>
 
 #include <c10/util/ArrayRef.h>
 
 #include <array>
 #include <cstdint>
-#include <functional>
 #include <string>
 
 namespace torch_lazy {
 
-using GraphHash = std::array<uint64_t, 2>;  // high word, low word
-
-/// 32 hexadecimal digits, without the zeros in front.
-std::string hash_text(const GraphHash& hash);
+/// A graph's hash as a hexadecimal number, high word first.
+std::string hash_text(const std::array<uint64_t, 2>& hash);
 
 /// Whether graphs are to be saved. Cheap; the first call reads LTC_SAVE_TENSORS_* from the
 /// environment, so it belongs to a sync and nowhere else.
 bool saves_graph_reports();
 
-/// Appends a report about a graph that is about to run: where the program is, the hashes, and the
-/// graph behind `roots` as text, as dot, or as `backend_text` gives it. Called by the thread that
-/// syncs, without the graph lock, while the nodes and the roots stay what they are.
-void save_graph_report(c10::ArrayRef<const Value*> roots, c10::ArrayRef<GraphHash> hashes,
-                       const std::function<std::string()>& backend_text);
+/// A graph that was scheduled and has not begun to run.
+struct ScheduledGraph {
+  const Graph& graph;
+  c10::ArrayRef<c10::IValue> numbers;
+  c10::ArrayRef<Node*> nodes;
+  c10::DeviceIndex device = 0;
+  bool cached = false;  // it had been compiled before
+};
+
+/// Appends a report about a graph to the file: where the program is, the hash, and the graph as
+/// text, as dot, or as the backend sees it. Called by the thread that syncs, without the graph
+/// lock.
+void save_graph_report(const ScheduledGraph& scheduled);
 
 /// Logs that a graph was compiled, or that a compiled one runs. Unless logging is switched on it
 /// only looks, which is cheap.
-void log_graph(bool cached, const GraphHash& hash,
-               const std::function<std::string()>& backend_text);
+void log_graph(const ScheduledGraph& scheduled);
 
 }  // namespace torch_lazy

@@ -1,12 +1,15 @@
 // LazyTensor: the states of a tensor seen from inside, and what changes them. Names carry the
 // numbers of the behaviours they prove.
+#include "executor_testing.h"
 #include <torch_lazy/bridge.h>
 #include <torch_lazy/lazy_tensor.h>
 #include <torch_lazy/torch_lazy.h>
 
 #include <gtest/gtest.h>
+#include <torch/library.h>
 #include <torch/torch.h>
 
+#include <future>
 #include <set>
 #include <thread>
 
@@ -18,12 +21,13 @@ using torch_lazy::Layout;
 using torch_lazy::LazyTensor;
 using torch_lazy::bridge::get;
 
-const auto kLazy = torch::TensorOptions().device(torch::kLazy);
-const at::Device kDevice{at::kLazy, 0};
+using torch_lazy::testing::count;
+using torch_lazy::testing::kDevice;
+using torch_lazy::testing::kLazy;
+using torch_lazy::testing::Mode;
+using torch_lazy::testing::Setting;
 
-int64_t count(const std::string& name) {
-  return torch_lazy::counter_value(name).value_or(0);
-}
+const at::Device kOther{at::kLazy, 1};
 
 int64_t runs() {
   return count("UncachedCompile") + count("CachedCompile");
@@ -138,6 +142,25 @@ TEST_F(LazyTensors, B86_SharedDataIsTheSameTensor) {
   EXPECT_EQ(same.id(), x.id());
   same.set_ir_value(get(x.tensor() + 4).ir_value());
   EXPECT_TRUE(torch::equal(x.to_tensor(true), torch::full({3}, 5.0)));
+}
+
+TEST_F(LazyTensors, B86_EachNewTensorIsCountedAndASharedOneIsNot) {
+  torch::Tensor host = torch::ones({3});
+  DataHandle handle = DataHandle::copy_of(host, kDevice);
+  IrValue value = get(torch::ones({3}, kLazy) + 1).ir_value();
+  torch_lazy::reset_metrics();
+  {
+    LazyTensor from_host = LazyTensor::create(host, kDevice);
+    EXPECT_EQ(count("CreateLtcTensor"), 1);
+    LazyTensor from_handle = LazyTensor::create(handle);
+    EXPECT_EQ(count("CreateLtcTensor"), 2);
+    LazyTensor from_value = LazyTensor::create(value);
+    EXPECT_EQ(count("CreateLtcTensor"), 3);
+    LazyTensor shared = LazyTensor::create(from_value.data());
+    EXPECT_EQ(count("CreateLtcTensor"), 3);
+    EXPECT_EQ(count("DestroyLtcTensor"), 0);
+  }
+  EXPECT_EQ(count("DestroyLtcTensor"), 3);
 }
 
 TEST_F(LazyTensors, B87_LayoutIsRightInEveryState) {
@@ -391,25 +414,46 @@ TEST_F(LazyTensors, B101_ACopyOnADeviceIsMaterializedAndIndependent) {
   EXPECT_TRUE(torch::equal(copy.to_tensor(true), torch::full({3}, 2.0)));
 }
 
+TEST_F(LazyTensors, B101_ACopyOnAnotherDevice) {
+  torch::Tensor x = torch::ones({3}, kLazy) + 1;
+  LazyTensor copy = get(x).copy_to_device(kOther);
+  EXPECT_EQ(copy.device(), kOther);
+  EXPECT_TRUE(torch::equal((copy.tensor() * 2).cpu(), torch::full({3}, 4.0)));
+  EXPECT_THROW(copy.set_ir_value(get(x).ir_value()), c10::Error);
+}
+
 TEST_F(LazyTensors, B102_TheValueStaysBesideTheDataAfterARead) {
   torch::Tensor x = torch::ones({3}, kLazy) + 1;
   get(x).apply_pending_graph();
   EXPECT_EQ(state(get(x)), "handle ir ");
+  torch::Tensor read = torch::ones({3}, kLazy) + 1;
+  read.cpu();
+  EXPECT_EQ(state(get(read)), "handle ir ");
   torch::Tensor y = torch::ones({3}, kLazy) + 1;
-  torch_lazy::mark_step();
+  torch_lazy::mark_step(/*wait=*/true);
+  EXPECT_EQ(state(get(read)), "handle ");
   EXPECT_EQ(state(get(y)), "handle ");
 }
 
 TEST_F(LazyTensors, B103_LongGraphsAreCut) {
-  torch_lazy::set_setting("TORCH_LAZY_MAX_NODES", "50");
+  Setting frequency("TORCH_LAZY_TRIM_GRAPH_CHECK_FREQUENCY", "10");
+  Setting size("TORCH_LAZY_TRIM_GRAPH_SIZE", "45");
   torch::Tensor x = torch::ones({1}, kLazy);
   for (int i = 0; i < 200; ++i) {
     x = x + 1;
     EXPECT_LE(torch_lazy::pending_nodes(), 50);
   }
-  torch_lazy::set_setting("TORCH_LAZY_MAX_NODES", "50000");
-  EXPECT_GE(runs(), 3);
+  EXPECT_GE(count("TrimIrGraph"), 3);
   EXPECT_EQ(x.item<float>(), 201);
+}
+
+TEST_F(LazyTensors, B103_ShortGraphsAreNotCut) {
+  torch::Tensor x = torch::ones({1}, kLazy);
+  for (int i = 0; i < 200; ++i) {
+    x = x + 1;
+  }
+  EXPECT_EQ(count("TrimIrGraph"), 0);
+  EXPECT_GE(torch_lazy::pending_nodes(), 200);
 }
 
 TEST_F(LazyTensors, ValuesOutliveTheTensorTheyCameFrom) {
@@ -422,6 +466,100 @@ TEST_F(LazyTensors, ValuesOutliveTheTensorTheyCameFrom) {
   torch_lazy::sync();
   EXPECT_TRUE(value.is_leaf());
   EXPECT_TRUE(torch::equal(LazyTensor::create(value).to_tensor(true), torch::full({3}, 4.0)));
+}
+
+// While a step repeats, its plan is known beforehand; a value that somebody holds this time only
+// must be computed all the same.
+TEST_F(LazyTensors, ValuesHeldOnceInARepeatedStepAreComputed) {
+  torch::Tensor x = data({3});
+  for (int i = 0; i < 6; ++i) {
+    IrValue held;
+    torch::Tensor y;
+    {
+      torch::Tensor between = x * (i + 2);
+      y = between + 1;
+      if (i == 3 || i == 4) {
+        held = get(between).ir_value();
+      }
+    }
+    torch_lazy::mark_step(/*wait=*/true);
+    if (held) {
+      EXPECT_TRUE(torch::equal(LazyTensor::create(held).to_tensor(true), x.cpu() * (i + 2)));
+    }
+    EXPECT_TRUE(torch::equal(y.cpu(), x.cpu() * (i + 2) + 1));
+  }
+}
+
+TEST_F(LazyTensors, OutputsWantedOnceInARepeatedStepAreComputed) {
+  torch::Tensor x = data({4, 5});
+  for (int i = 0; i < 6; ++i) {
+    torch::Tensor values = std::get<0>((x + i).max(1));
+    std::vector<LazyTensor> outputs;
+    if (i == 3 || i == 4) {
+      outputs = get(x).make_output_tensors(get(values).ir_value());
+    }
+    torch_lazy::mark_step(/*wait=*/true);
+    auto expected = (x.cpu() + i).max(1);
+    EXPECT_TRUE(torch::equal(values.cpu(), std::get<0>(expected)));
+    if (!outputs.empty()) {
+      EXPECT_TRUE(torch::equal(outputs[1].to_tensor(true), std::get<1>(expected)));
+    }
+  }
+}
+
+TEST_F(LazyTensors, HeldValuesStayWhenTheTensorIsWrittenAtOnce) {
+  torch::Tensor x = torch::ones({1024}, kLazy) * 2;
+  IrValue value = get(x).ir_value();
+  torch::Tensor host = get(x).to_tensor(/*detached=*/false);
+  x.narrow(0, 0, 512).normal_();  // random numbers in a part of the memory: executed at once
+  EXPECT_TRUE(torch::equal(host, torch::full({1024}, 2.0)));
+  EXPECT_TRUE(torch::equal(LazyTensor::create(value).to_tensor(true), host));
+  EXPECT_FALSE(torch::equal(x.cpu(), host));
+}
+
+/// Closed until the test opens it; an operation that waits for it runs for as long.
+std::promise<void>* gate = nullptr;
+
+torch::Tensor pass_gate(const torch::Tensor& x) {
+  gate->get_future().wait();
+  return x.clone();
+}
+
+TORCH_LIBRARY(lazy_tensor_test, m) {
+  m.def("pass_gate(Tensor x) -> Tensor");
+}
+TORCH_LIBRARY_IMPL(lazy_tensor_test, CPU, m) {
+  m.impl("pass_gate", pass_gate);
+}
+TORCH_LIBRARY_IMPL(lazy_tensor_test, Meta, m) {
+  m.impl("pass_gate", [](const torch::Tensor& x) { return torch::empty_like(x); });
+}
+
+TEST_F(LazyTensors, B126_WhatIsScheduledHasAHandleWithoutAValue) {
+  Mode asynchronous(true);
+  std::promise<void> opened;
+  gate = &opened;
+  auto op = c10::Dispatcher::singleton()
+                .findSchemaOrThrow("lazy_tensor_test::pass_gate", "")
+                .typed<torch::Tensor(const torch::Tensor&)>();
+  torch::Tensor x = op.call(torch::ones({3}, kLazy)) + 1;
+  EXPECT_EQ(state(get(x)), "ir ");
+  torch_lazy::mark_step();
+  EXPECT_EQ(state(get(x)), "handle ");
+  DataHandle handle = get(x).current_data_handle();
+  EXPECT_FALSE(handle.has_value());
+  try {
+    handle.tensor();
+    ADD_FAILURE() << "there is nothing to read yet";
+  } catch (const c10::Error& error) {
+    EXPECT_NE(std::string(error.what()).find("async operation is in flight"), std::string::npos);
+  }
+  IrValue leaf = get(x).ir_value();
+  EXPECT_TRUE(leaf.is_leaf());
+  opened.set_value();
+  EXPECT_TRUE(torch::equal(get(x).to_tensor(true), torch::full({3}, 2.0)));
+  EXPECT_TRUE(handle.has_value());
+  EXPECT_EQ(handle, get(x).current_data_handle());
 }
 
 TEST_F(LazyTensors, AFailedValueRaisesWhereItIsAskedFor) {

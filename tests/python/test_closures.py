@@ -14,6 +14,8 @@ if DEVICE.type != "lazy":
 from lazy_names import closure as closures
 from lazy_names import count, device_context, lazy, run_program
 
+import torch_lazy
+
 pytestmark = pytest.mark.usefixtures("nothing_pending", "no_closures")
 
 PATIENCE = 60  # seconds; how long to wait for what has to happen
@@ -158,6 +160,22 @@ def test_an_optimizers_step_runs_them():
     lazy.add_step_closure(lambda p: ran.append(p.shape), (layer.weight,))
     optimizer.step()
     assert ran == [(2, 2)]
+
+
+def test_an_optimizers_step_inside_a_scope_keeps_them():
+    """A step cannot end there; what is recorded runs all the same."""
+    ran = []
+    layer = torch.nn.Linear(2, 2).to("lazy")
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+    layer(torch.ones(1, 2, device="lazy")).sum().backward()
+    lazy.add_step_closure(ran.append, (1,))
+    with torch_lazy.debug.scope("training"):
+        optimizer.step()
+        lazy.wait_device_ops()
+        assert not torch_lazy.debug.is_pending(layer.weight)
+    assert ran == []
+    lazy.mark_step()
+    assert ran == [1]
 
 
 def test_a_context_for_each_name_of_a_device():

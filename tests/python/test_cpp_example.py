@@ -1,4 +1,4 @@
-"""The pure C++ example: built out of tree with find_package(TorchLazy), run on both devices."""
+"""The pure C++ examples: built out of tree with find_package(TorchLazy), run on both devices."""
 
 import os
 import pathlib
@@ -13,7 +13,7 @@ EXAMPLE = pathlib.Path(__file__).parents[2] / "examples" / "cpp"
 
 
 @pytest.fixture(scope="module")
-def program(tmp_path_factory):
+def programs(tmp_path_factory):
     build = tmp_path_factory.mktemp("example")
     prefixes = [torch_lazy.cmake_prefix_path, torch.utils.cmake_prefix_path]
     configure = [
@@ -29,28 +29,37 @@ def program(tmp_path_factory):
     ]
     subprocess.run(configure, check=True, capture_output=True, text=True)
     subprocess.run(["cmake", "--build", str(build)], check=True, capture_output=True, text=True)
-    return build / "train"
+    return build
 
 
-def losses(program, device):
+def run(program, device):
     # No Python in the process, and none of its variables.
     environment = {"PATH": os.environ["PATH"], "OMP_NUM_THREADS": "1"}
-    result = subprocess.run(
+    return subprocess.run(
         [str(program), device], check=True, capture_output=True, text=True, env=environment
     )
-    return result.stdout.split()
 
 
 @pytest.mark.slow
-def test_training_gives_the_cpus_losses(program):
-    on_cpu = losses(program, "cpu")
+def test_training_gives_the_cpus_losses(programs):
+    on_cpu = run(programs / "train", "cpu").stdout.split()
     assert len(on_cpu) >= 5
     assert float(on_cpu[-1]) < float(on_cpu[0])
-    assert losses(program, "lazy") == on_cpu
+    assert run(programs / "train", "lazy").stdout.split() == on_cpu
 
 
 @pytest.mark.slow
-def test_an_unknown_device_is_refused(program):
-    result = subprocess.run([str(program), "nonsense"], capture_output=True, text=True)
+def test_an_extracted_graph_gives_the_models_results(programs):
+    on_cpu = run(programs / "extract_graph", "cpu").stdout.splitlines()
+    extracted = run(programs / "extract_graph", "lazy")
+    assert len(set(on_cpu)) == 5
+    assert extracted.stdout.splitlines() == on_cpu
+    # The graph ran by its hash: nothing was recorded, nothing compiled.
+    assert not [name for name in extracted.stderr.split() if name != "CachedCompile"]
+
+
+@pytest.mark.slow
+def test_an_unknown_device_is_refused(programs):
+    result = subprocess.run([str(programs / "train"), "nonsense"], capture_output=True, text=True)
     assert result.returncode != 0
     assert "nonsense" in result.stderr

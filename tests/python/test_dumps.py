@@ -146,6 +146,40 @@ def test_memory_without_content():
     ]
 
 
+def test_what_was_read_keeps_its_graph_until_the_step_ends(x):
+    y = (x * 2.5).t().exp()
+    before = text(y)
+    assert len(before) == 5
+    assert y.tolist() == (torch.ones(3, 2) * 2.5).exp().tolist()
+    assert text(y) == before
+    assert text(y.t())[:-1] == [line.removesuffix(", ROOT=0") for line in before]
+    # What is recorded on top of it starts from its value.
+    assert text(y + 1)[-2:] == [
+        f"%2 = [Float[3,2]] {DATA}",
+        "%3 = [Float[3,2]] aten::add(%2, %1, %0), ROOT=0",
+    ]
+    torch_lazy.mark_step()
+    assert text(y) == [f"%0 = [Float[3,2]] {DATA}, ROOT=0"]
+
+
+def test_what_is_being_computed_is_data(x):
+    with config.override(**{"async": True}):
+        y = x.exp()
+        torch_lazy.mark_step()
+        assert text(y) == [f"%0 = [Float[2,3]] {DATA}, ROOT=0"]
+        assert text(y.neg()) == [
+            f"%0 = [Float[2,3]] {DATA}",
+            "%1 = [Float[2,3]] aten::neg(%0), ROOT=0",
+        ]
+        torch_lazy.wait_device_ops()
+
+
+def test_devices():
+    assert text(torch.ones(2, device="cpu").to("lazy:1")) == [
+        f"%0 = [Float[2]] {DATA.replace('CPU0', 'CPU1')}, ROOT=0"
+    ]
+
+
 def test_a_removed_operator(x):
     library = torch.library.Library("test_dumps", "DEF")
     library.define("twice(Tensor x, int n) -> Tensor")

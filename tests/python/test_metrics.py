@@ -62,6 +62,39 @@ def test_report_of_some_names():
     )
 
 
+def test_sizes_of_graphs_and_times():
+    x = torch.ones(2, 5).to("lazy")
+    torch_lazy.sync()
+    metrics.reset()
+    for _ in range(3):
+        y = (x * 3).exp()
+        torch_lazy.mark_step(wait=True)
+    assert (metrics.counter_value("UncachedCompile"), y.device.type) == (1, "lazy")
+    sizes = metrics.metric_data("TensorsGraphSize")
+    assert [sample.value for sample in sizes.samples] == [2, 2, 2]
+    assert (sizes.total_samples, sizes.accumulator) == (3, 6)
+    assert metrics.metric_data("CompileTime").total_samples == 1
+    assert metrics.metric_data("ExecuteTime").total_samples == 3
+    for name in ("CompileTime", "ExecuteTime"):
+        data = metrics.metric_data(name)
+        assert 0 < data.accumulator < 60e9
+        assert data.accumulator == pytest.approx(sum(sample.value for sample in data.samples))
+        stamps = [sample.timestamp_ns for sample in data.samples]
+        assert stamps == sorted(stamps)
+    report = metrics.metrics_report(metric_names=["TensorsGraphSize", "ExecuteTime"])
+    time = r"(?:\d\ds)?(?:\d\d\dms)?\d\d\d\.\d\d\dus"
+    percentiles = "; ".join(f"{p}%=V" for p in (1, 5, 10, 20, 50, 80, 90, 95, 99))
+    assert re.fullmatch(
+        "Metric: ExecuteTime\n  TotalSamples: 3\n"
+        rf"  Accumulator: (?:{time})\n  ValueRate: (?:{time}) / second\n  Rate: [\d.e+]+ / second\n"
+        rf"  Percentiles: {percentiles.replace('V', f'(?:{time})')}\n"
+        "Metric: TensorsGraphSize\n  TotalSamples: 3\n"
+        r"  Accumulator: 6\.00\n  ValueRate: [\d.]+ / second\n  Rate: [\d.e+]+ / second\n"
+        rf"  Percentiles: {percentiles.replace('V', re.escape('2.00'))}\n",
+        report,
+    ), report
+
+
 def test_an_unknown_metric_has_no_data():
     assert metrics.metric_data("no such metric") is None
     assert "no such metric" not in metrics.metric_names()

@@ -172,10 +172,9 @@ def test_a_model_made_on_the_device_has_no_second_tensors(reset_storage):
         pytest.skip("torch._C._unsafe_reset_storage is for torch._lazy's tensors")
 
     def run(device):
-        torch.manual_seed(2023)
-        metrics.reset()
         with torch.device(device):
             layer = torch.nn.Linear(4, 2, bias=False)
+            torch.nn.init.constant_(layer.weight, 0.5)
             if device == "lazy":
                 if reset_storage:
                     torch._C._unsafe_reset_storage(layer.weight)
@@ -184,6 +183,19 @@ def test_a_model_made_on_the_device_has_no_second_tensors(reset_storage):
             return torch.ones(4) @ layer.weight.transpose(0, 1)
 
     assert torch.equal(run("lazy").cpu(), run("cpu"))
+
+
+def test_a_model_made_on_the_device_has_the_weights_of_the_cpu():
+    """Its random numbers are drawn at once: there is nothing left to compute."""
+
+    def weights(device):
+        torch.manual_seed(2023)
+        with torch.device(device):
+            return torch.nn.Linear(4, 2).weight.detach()
+
+    ours = weights("lazy")
+    assert not torch_lazy.debug.is_pending(ours)
+    assert torch.equal(ours.cpu(), weights("cpu"))
 
 
 def test_views_stay_views_over_a_step():

@@ -1,6 +1,6 @@
 // The aten backend: runs a graph operator by operator with PyTorch's own kernels, and so gives
 // eager's bits. A plan is the graph with every decision that does not need data already taken.
-#include "runtime/executor.h"
+#include "runtime/backend_choice.h"
 #include "runtime/real_tensor.h"
 #include <torch_lazy/backend.h>
 
@@ -48,6 +48,7 @@ class AtenPlan : public Executable {
  public:
   explicit AtenPlan(std::shared_ptr<const Graph> graph);
   void run(Run& run) override;
+  std::string text() const override { return graph_->text(); }
 
  private:
   void execute(const Instruction& instruction, Run& run, std::vector<at::Tensor>& tensors,
@@ -172,6 +173,7 @@ void AtenPlan::run(Run& run) {
   }
   std::vector<at::Tensor> tensors(views_.size());
   Stack stack;
+  run.failed = 1;
   for (run.completed = 0; run.completed < instructions_.size(); ++run.completed) {
     const Instruction& instruction = instructions_[run.completed];
     execute(instruction, run, tensors, stack);
@@ -273,22 +275,10 @@ void AtenPlan::adopt(const Instruction& instruction, Run& run, std::vector<at::T
     if (slot < 0) {
       return;
     }
-    const Layout& promised = d.fresh[index].layout;
-    TORCH_CHECK(result.defined(), "torch-lazy: ", d.op->name, " gave no result where ",
-                promised.shape_text(), " was promised");
-    TORCH_CHECK(result.layout() == at::kStrided && result.scalar_type() == promised.dtype &&
-                    result.sizes() == at::IntArrayRef(promised.sizes),
-                "torch-lazy: ", d.op->name, " gave ", c10::toString(result.scalar_type()),
-                result.sizes(), " where ", promised.shape_text(), " was promised");
-    // Shared memory means the kernel returned an argument without saying so: values must not alias.
-    bool shared = result.storage().use_count() > 1;
-    if (!shared && promised.matches(result)) {
-      run.slots[slot] = result.storage();
+    run.slots[slot] = storage_of_result(node, index, result);
+    if (run.slots[slot].is_alias_of(result.storage())) {
       tensors[instruction.result_views[index]] = result;
-      return;
     }
-    run.slots[slot] = allocate(d.fresh[index].nbytes);
-    real_tensor(run.slots[slot], promised).copy_(result);
   };
 
   for (size_t i = 0; i < d.returns.size(); ++i) {
@@ -337,7 +327,7 @@ Backend& aten_backend() {
 }
 
 const bool registered = [] {
-  register_backend(&aten_backend);
+  register_base_backend(&aten_backend);
   return true;
 }();
 
