@@ -1,5 +1,5 @@
 # The front door: every target sets up what it needs, from a bare clone on.
-# `make help` lists the targets. Variables: PRESET=release|debug|asan, TORCH=2.13.0, JOBS=2,
+# `make help` lists the targets. Variables: PRESET=release|debug|asan|tsan, TORCH=2.13.0, JOBS=2,
 # PYTEST_ARGS="-k name". A second torch beside the first:
 #   make test TORCH=2.12.0 VENV=.venv-2.12 BUILD=build/release-2.12
 

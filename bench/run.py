@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 from changing_numbers import numbers
 from memory import memory
+from overlap import overlap
 from own_cost import capture_cost
 from report import Row, Table
 from speed import real, tiny
@@ -33,6 +34,7 @@ def main() -> None:
         "real": lambda: real(args.threads, args.turns),
         "capture": lambda: capture_cost(args.cpp, args.callgrind),
         "numbers": numbers,
+        "overlap": overlap,
         "memory": lambda: memory(args.cpp),
     }
     chosen = args.only.split(",") if args.only else list(parts)

@@ -4,6 +4,7 @@ Importing torch is enough, since this package is one of torch's backends; import
 the same.
 """
 
+import atexit
 import os
 import sys
 
@@ -67,6 +68,8 @@ if _load_error is None:
 
     device_module.register()
     patches.apply()
+    # While Python is still there: operators written in it may be among what was scheduled.
+    atexit.register(torch_lazy._C.finish)
     if config.get("drop_in") == "1":
         install_as_torch_lazy()
 

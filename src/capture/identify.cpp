@@ -1,5 +1,6 @@
 // The key of a call: every fact on which its results' layouts, and the meaning of its node, depend.
 #include "base/hash.h"
+#include "base/settings.h"
 #include "capture/call.h"
 #include "capture/tensor.h"
 
@@ -69,6 +70,26 @@ uint64_t number_class(const c10::IValue& value) {
   return (number < 0 ? 9 : number < 1 ? 10 : 11) + (number == std::trunc(number) ? 16 : 0);
 }
 
+/// A number that many programs use and a compiler can do something with: 0, 1, -1.
+bool is_special(const c10::IValue& value) {
+  const Settings& s = settings();
+  if (!s.handle_special_scalars.load(std::memory_order_relaxed)) {
+    return false;
+  }
+  if (s.all_numbers_special_scalars.load(std::memory_order_relaxed)) {
+    return true;
+  }
+  const double number = value.isInt()      ? static_cast<double>(value.toInt())
+                        : value.isDouble() ? value.toDouble()
+                                           : 2;
+  return number == 0 || std::abs(number) == 1;
+}
+
+/// Whether a number is an input of the graph; otherwise it is part of it.
+bool travels(const c10::IValue& value, const ArgumentInfo& info) {
+  return value.isScalar() && info.policy != NumberPolicy::attribute && !is_special(value);
+}
+
 class Identifier {
  public:
   explicit Identifier(Call& call) : call_(call), key_(call.key) {}
@@ -86,7 +107,7 @@ class Identifier {
         }
         break;
       case ArgumentKind::number:
-        if (value.isScalar() && info.policy != NumberPolicy::attribute) {
+        if (travels(value, info)) {
           number(value, info.policy);
           return true;
         }
@@ -386,7 +407,7 @@ std::vector<ArgumentSource> argument_sources(const Call& call) {
         source.elements.push_back(next.tensor(element));
       }
     } else if (info.policy != NumberPolicy::attribute &&
-               ((info.kind == ArgumentKind::number && value.isScalar()) ||
+               ((info.kind == ArgumentKind::number && travels(value, info)) ||
                 (info.kind == ArgumentKind::number_list && value.isList()))) {
       source.kind = ArgumentSource::Kind::number;
       source.index = next.number();

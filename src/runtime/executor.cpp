@@ -95,6 +95,8 @@ Prepared prepare(const SyncRequest& request) {
   if (flight->plan && PlanCache::instance().touch(*flight->plan)) {
     static metrics::Counter& hits = metrics::counter("CachedCompile");
     hits.add();
+    static metrics::Counter& reused = metrics::counter("SyncReused");
+    reused.add();
     flight->collection = collection_of(*prepared.known, segment);
   } else {
     flight->plan = nullptr;

@@ -626,3 +626,18 @@ def test_all_bindings_are_there():
         "_init",
         "_run_cached_graph",
     }
+
+
+def test_b78_special_scalars_become_constants():
+    """0, 1 and -1 are part of a graph when the setting says so; other numbers stay inputs."""
+    x = torch.ones(2, device="lazy")
+    torch_lazy.sync()
+    with torch_lazy.config.override(handle_special_scalars=True):
+        compiled = []
+        for number in (1, -1, 5, 6, 1):
+            before = torch_lazy.metrics.counter_value("UncachedCompile") or 0
+            y = torch.add(x, x, alpha=number)
+            torch_lazy.sync([y])
+            compiled.append((torch_lazy.metrics.counter_value("UncachedCompile") or 0) - before)
+            assert y.tolist() == [1 + number] * 2
+    assert compiled == [1, 1, 1, 0, 0]
