@@ -117,6 +117,7 @@ lint: $(VENV)/.stamp-lint ## Check style: ruff, clang-format, generated document
 	ruff check .
 	ruff format --check .
 	$(py) tools/settings_doc.py --check
+	$(py) tools/compatibility_doc.py --check
 	$(if $(cxx_files),clang-format --dry-run -Werror $(cxx_files))
 
 .PHONY: format

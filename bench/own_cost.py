@@ -36,9 +36,7 @@ def capture_cost(cpp: Path, callgrind: bool) -> Iterator[Row]:
             yield from _instructions(program, cpp / "callgrind.out", part, environment)
 
 
-def _instructions(
-    program: str, out: Path, part: str, environment: dict[str, str]
-) -> Iterator[Row]:
+def _instructions(program: str, out: Path, part: str, environment: dict[str, str]) -> Iterator[Row]:
     """Counts inside torch_lazy::capture and what it calls, allocation included."""
     if shutil.which("valgrind") is None:
         raise SystemExit("--callgrind needs valgrind")

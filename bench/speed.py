@@ -63,7 +63,8 @@ def _race(
         run.step()
         torch_lazy.mark_step()
 
-    with torch_lazy.config.override(step_on_optimizer=False):
+    # On the caller's thread: what is compared is work, not how it is spread over cores.
+    with torch_lazy.config.override(step_on_optimizer=False, **{"async": 0}):
         # The state that an optimizer makes in its first step must be there before steps are thrown
         # away: a discarded write leaves what was there before.
         captured.step()

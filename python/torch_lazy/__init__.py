@@ -21,7 +21,7 @@ __version__ = "0.1.0"
 
 _load_error: ImportError | None = None
 try:
-    import torch_lazy._C  # noqa: F401
+    import torch_lazy._C
 except ImportError as error:
     # Inside torch's own import a broken installation of ours must not take torch away.
     if not getattr(sys.modules["torch"].__spec__, "_initializing", False):
@@ -107,10 +107,10 @@ __all__ = [
     "from_dlpack",
     "get_tensor_id",
     "include_paths",
-    "installed_backends",
-    "load_backend",
     "install_as_torch_lazy",
+    "installed_backends",
     "ir_cache",
+    "load_backend",
     "mark_step",
     "metrics",
     "run_step_closures",

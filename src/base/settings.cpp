@@ -194,13 +194,13 @@ const std::vector<Row>& rows() {
            &Settings::all_numbers_special_scalars),
       reading(Reading::presence,
               flag("LTC_ENABLE_DYNAMIC_SHAPES", "0",
-                   "Whether graphs that differ only in sizes count as one. In the environment any "
-                   "value, even 0, switches it on, as in the original.",
+                   "Accepted for programs written for the original, without effect: a graph with "
+                   "other sizes is another plan, which takes microseconds to make.",
                    &Settings::dynamic_shapes)),
       reading(Reading::presence,
               flag("LTC_ENABLE_SYMBOLIC_SHAPES", "0",
-                   "Whether sizes that depend on data are recorded with an upper bound. In the "
-                   "environment any value, even 0, switches it on, as in the original.",
+                   "Accepted for programs written for the original, without effect: an operator "
+                   "whose sizes depend on data is executed at once, so its sizes are known.",
                    &Settings::symbolic_shapes)),
       text("LTC_FORCE_FALLBACK", "",
            "An operator without its overload, like aten::sub, that is executed at once instead of "

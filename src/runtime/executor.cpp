@@ -450,12 +450,7 @@ void discard_pending() {
   auto failure = std::make_shared<Failure>();
   failure->message = "torch-lazy: this value was discarded before it was computed";
   while (Node* node = program.first()) {
-    for (Value* output : node->outputs) {
-      if (output) {
-        output->failure = failure;
-      }
-    }
-    program.drop(node, lock);
+    give_up(node, failure, lock);
   }
 }
 

@@ -19,8 +19,8 @@ namespace torch_lazy {
 /// that the program has not seen yet; where execution is synchronous, also those of this one.
 TORCH_LAZY_API void run_all(std::optional<c10::DeviceIndex> device = std::nullopt);
 
-/// Schedules what those live buffers need, of one device or of all, that `wanted` says yes to. It is
-/// asked under the graph lock.
+/// Schedules what those live buffers need, of one device or of all, that `wanted` says yes to. It
+/// is asked under the graph lock.
 void run_live(std::optional<c10::DeviceIndex> device,
               const std::function<bool(const Buffer&)>& wanted);
 

@@ -8,6 +8,7 @@
 #include <unordered_set>
 
 namespace torch_lazy {
+
 namespace {
 
 bool reads_failed(const Node* node) {
@@ -15,9 +16,10 @@ bool reads_failed(const Node* node) {
                      [](const Value* value) { return value->failure != nullptr; });
 }
 
-/// Ends the lives of `failed` (in program order) and of everything recorded that depends on them:
-/// it never comes to be. Buffers that would have been written keep their last good value.
-void doom(c10::ArrayRef<Node*> failed, const std::shared_ptr<Failure>& failure, GraphLock& lock) {
+}  // namespace
+
+void give_up(c10::ArrayRef<Node*> failed, const std::shared_ptr<Failure>& failure,
+             GraphLock& lock) {
   Program& program = Program::instance();
   std::vector<Node*> doomed;
   size_t next = 0;
@@ -57,6 +59,8 @@ void doom(c10::ArrayRef<Node*> failed, const std::shared_ptr<Failure>& failure, 
   }
 }
 
+namespace {
+
 /// What depends on parked nodes waits with them.
 void park_dependents(Node* from) {
   Program& program = Program::instance();
@@ -87,7 +91,7 @@ void handle_failure(c10::ArrayRef<Node*> failed, const std::shared_ptr<Failure>&
     park_dependents(failed[0]->next);
   }
   if (!hopeless.empty()) {
-    doom(hopeless, failure, lock);
+    give_up(hopeless, failure, lock);
   }
 }
 
@@ -154,7 +158,7 @@ void turn_back(Flight& flight) {
     auto& nodes = flight.collection.nodes;
     auto hit = std::find_if(nodes.begin(), nodes.end(), reads_failed);
     if (hit != nodes.end()) {
-      doom(*hit, failure, lock);  // with all that depend on it
+      give_up(*hit, failure, lock);  // with all that depend on it
     }
   }
   park_dependents(Program::instance().first());

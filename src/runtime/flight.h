@@ -31,4 +31,8 @@ using FlightPtr = std::shared_ptr<Flight>;
 /// holds the execution lock.
 void fly(Flight& flight);
 
+/// Ends the lives of `failed` (in program order) and of everything recorded that depends on them:
+/// it never comes to be. Buffers that would have been written keep their last good value.
+void give_up(c10::ArrayRef<Node*> failed, const std::shared_ptr<Failure>& failure, GraphLock& lock);
+
 }  // namespace torch_lazy

@@ -19,8 +19,8 @@ class ExecutionLock {
   ExecutionLock& operator=(const ExecutionLock&) = delete;
 };
 
-/// Held from the choice of nodes until their flight is in the queue: a flight never comes before one
-/// whose results it reads.
+/// Held from the choice of nodes until their flight is in the queue: a flight never comes before
+/// one whose results it reads.
 class SchedulingLock {
  public:
   SchedulingLock();
