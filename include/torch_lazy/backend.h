@@ -28,6 +28,7 @@ struct Run {
   std::vector<c10::IValue> numbers;
   size_t completed = 0;  // nodes that were executed, in order
   size_t failed = 0;     // after an error: nodes, from `completed` on, that failed; 0: all the rest
+  bool spoiled = false;  // after an error: they may have written a part of what they write in place
 };
 
 class TORCH_LAZY_API Executable {

@@ -25,6 +25,12 @@ std::string backend_path(const std::string& name) {
   return table.backend_path ? table.backend_path(name) : std::string();
 }
 
+void raise_again(const std::exception_ptr& error, const std::string& note) {
+  if (table.raise_again) {
+    table.raise_again(error, note);
+  }
+}
+
 void check_interrupt() {
   if (table.check_interrupt) {
     table.check_interrupt();

@@ -5,6 +5,7 @@
 #include <torch_lazy/export.h>
 #include <torch_lazy/scope.h>
 
+#include <exception>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,8 @@ struct Table {
   void (*reacquire)(void*) = nullptr;
   /// The library that an installed package offers as backend `name`; empty if none does.
   std::string (*backend_path)(const std::string& name) = nullptr;
+  /// Raises an error of the host language again, with a note; returns if it is none of its.
+  void (*raise_again)(const std::exception_ptr& error, const std::string& note) = nullptr;
   /// Raises the host language's error if the user has interrupted the program.
   void (*check_interrupt)() = nullptr;
 };
@@ -30,6 +33,7 @@ TORCH_LAZY_API void install(const Table& table);
 std::string source_line();
 
 std::string backend_path(const std::string& name);
+void raise_again(const std::exception_ptr& error, const std::string& note);
 void check_interrupt();
 /// Empty when there is no host language, or none of its code called this thread.
 std::vector<SourceLocation> frames();

@@ -11,11 +11,14 @@ namespace torch_lazy {
 
 using torch::jit::Stack;
 
+class Trace;
+
 struct Call {
   const OperatorInfo& op;
   c10::ArrayRef<c10::IValue> arguments;
   Key key;
   uint64_t hash = 0;             // of the key, when it was needed
+  Trace* trace = nullptr;        // of this thread, to be followed; null: reuse is switched off
   c10::DeviceIndex device = -1;  // of the lazy tensors; -1: none seen
   /// Tensor operands in order: lazy ones, and CPU tensors that eager accepts beside a device's
   /// (indices), which become constants.

@@ -83,7 +83,6 @@ Trace* trace_to_follow() {
 /// Records the call as a node whose results belong to the buffers of `fresh` and of what the call
 /// writes. Returns whether what is pending should run now.
 bool append_node(Call& call, Description& description, c10::ArrayRef<at::Tensor> fresh) {
-  Trace* trace = trace_to_follow();
   c10::SmallVector<Buffer*, 8> buffers;
   c10::SmallVector<c10::Storage, 1> uploads;  // in the order of the operands that are not lazy
   for (const at::Tensor* tensor : call.tensors) {
@@ -140,15 +139,16 @@ bool append_node(Call& call, Description& description, c10::ArrayRef<at::Tensor>
   if (call.op.effect) {
     ++node->refs;  // nothing holds an effect but the program itself
   }
-  program.append(owned.release(), trace);
+  program.append(owned.release(), call.trace);
   return over_limit(program);
 }
 
 /// The description of an equal call: the one that came next the last time, or any other.
 DescriptionPtr find_description(Call& call) {
-  if (Trace* trace = trace_to_follow()) {
-    trace->trim();
-    if (Description* expected = trace->expect(call.op, call.key)) {
+  call.trace = trace_to_follow();
+  if (call.trace) {
+    call.trace->trim();
+    if (Description* expected = call.trace->expect(call.op, call.key)) {
       return DescriptionPtr::reclaim_copy(expected);
     }
   }

@@ -7,6 +7,7 @@
 // is gone.
 #pragma once
 
+#include "base/recycled.h"
 #include "ir/segment.h"
 #include <torch_lazy/description.h>
 #include <torch_lazy/export.h>
@@ -42,7 +43,7 @@ struct Failure {
   std::atomic<bool> delivered{false};  // the program has seen it
 };
 
-struct Value {
+struct Value : Recycled<Value> {
   uint32_t refs = 0;     // its buffer, operands of recorded nodes, and readers outside the graph
   uint32_t holds = 0;    // flights that it is part of; these do not keep it from being overwritten
   uint32_t readers = 0;  // of `refs`: those outside the graph
@@ -68,7 +69,7 @@ struct Value {
   bool undefined() const { return !producer && !data && !failure; }
 };
 
-struct Node {
+struct Node : Recycled<Node> {
   uint32_t refs = 0;  // outputs that something holds; one more for an effect
   uint64_t sequence = 0;
   DescriptionPtr description;
@@ -95,7 +96,7 @@ bool Value::in_flight() const {
   return producer && producer->flight;
 }
 
-struct Buffer {
+struct Buffer : Recycled<Buffer> {
   uint64_t id = 0;
   int64_t nbytes = 0;
   Value* current = nullptr;  // null: undefined

@@ -75,6 +75,25 @@ void reacquire_gil(void* state) {
   PyEval_RestoreThread(static_cast<PyThreadState*>(state));
 }
 
+/// One stored exception may be raised often, in any thread; pybind11's can be restored only once.
+void raise_python_error_again(const std::exception_ptr& error, const std::string& note) {
+  if (!Py_IsInitialized()) {
+    return;
+  }
+  py::gil_scoped_acquire gil;
+  try {
+    std::rethrow_exception(error);
+  } catch (const py::error_already_set& original) {
+    if (!py::hasattr(original.value(), "__notes__")) {
+      original.value().attr("add_note")(note);
+    }
+    PyErr_SetObject(original.type().ptr(), original.value().ptr());
+  } catch (...) {
+    return;
+  }
+  throw py::error_already_set();
+}
+
 void check_python_interrupt() {
   if (!Py_IsInitialized()) {
     return;
@@ -92,6 +111,7 @@ PYBIND11_MODULE(_C, m) {
   table.release = &release_gil;
   table.reacquire = &reacquire_gil;
   table.backend_path = &python_backend_path;
+  table.raise_again = &raise_python_error_again;
   table.check_interrupt = &check_python_interrupt;
   hooks::install(table);
   bind_backends(m);

@@ -1,7 +1,7 @@
 // Text, type and delivery of errors.
 #include "runtime/failure.h"
 
-#include "base/fault.h"
+#include "base/hooks.h"
 
 #include <c10/util/Exception.h>
 
@@ -44,6 +44,7 @@ std::string describe(const Node& node, const std::string& what) {
 
 /// Throws an error of the original's type with another message, so that Python sees eager's class.
 [[noreturn]] void raise_like(const std::exception_ptr& original, const std::string& message) {
+  hooks::raise_again(original, message);
   const c10::SourceLocation here{__func__, __FILE__, static_cast<uint32_t>(__LINE__)};
   try {
     std::rethrow_exception(original);

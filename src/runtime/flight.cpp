@@ -3,6 +3,7 @@
 
 #include "base/hooks.h"
 #include "runtime/failure.h"
+#include "runtime/real_tensor.h"
 
 #include <algorithm>
 #include <unordered_set>
@@ -75,9 +76,11 @@ void park_dependents(Node* from) {
 
 /// Decides what becomes of nodes that failed together. All their flight's nodes are pending again.
 void handle_failure(c10::ArrayRef<Node*> failed, const std::shared_ptr<Failure>& failure,
-                    GraphLock& lock) {
-  const bool passing = is_passing(failure->original);
-  const bool final = is_final(failure->original);
+                    bool spoiled, GraphLock& lock) {
+  // Half of a write cannot be taken back, and made again it would count twice: as in eager, it
+  // stays.
+  const bool passing = is_passing(failure->original) && !spoiled;
+  const bool final = is_final(failure->original) || spoiled;
   std::vector<Node*> hopeless;
   for (Node* node : failed) {
     if (reads_failed(node) || (!passing && (final || node->failed))) {
@@ -111,8 +114,10 @@ void mark_lost(const Flight& flight, const std::unordered_set<const Value*>& inc
 }
 
 /// Moves the parameters' data into the run. False: some of it never came, because a flight before
-/// this one failed. Needs the graph lock.
-bool load_parameters(Flight& flight) {
+/// this one failed. `shared` takes the slots of what the plan may overwrite although something
+/// needs it by now: nodes of a flight that failed after this one was scheduled. Needs the graph
+/// lock.
+bool load_parameters(Flight& flight, std::vector<uint32_t>& shared) {
   const Collection& c = flight.collection;
   for (uint32_t slot : c.parameters) {
     if (c.values[slot]->producer || c.values[slot]->failure) {
@@ -121,9 +126,15 @@ bool load_parameters(Flight& flight) {
   }
   for (uint32_t slot : c.parameters) {
     Value* value = c.values[slot];
-    if (value->data) {
-      flight.run.slots[slot] = c.kept[slot] ? value->data : Program::instance().take_data(value);
+    if (!value->data) {
+      continue;
     }
+    const bool needed = value->refs > 0 || value->holds > 1;
+    if (!c.kept[slot] && needed) {
+      shared.push_back(slot);
+    }
+    flight.run.slots[slot] =
+        c.kept[slot] || needed ? value->data : Program::instance().take_data(value);
   }
   return true;
 }
@@ -171,9 +182,10 @@ void fly(Flight& flight) {
   Program& program = Program::instance();
   Collection& c = flight.collection;
   bool ready = false;
+  std::vector<uint32_t> shared;
   {
     GraphLock lock;
-    ready = load_parameters(flight);
+    ready = load_parameters(flight, shared);
   }
   if (!ready) {
     return turn_back(flight);
@@ -181,6 +193,9 @@ void fly(Flight& flight) {
   std::exception_ptr error;
   try {
     hooks::AllowOtherThreads allow;
+    for (uint32_t slot : shared) {
+      flight.run.slots[slot] = copy_of(flight.run.slots[slot]);
+    }
     flight.plan->executable->run(flight.run);
   } catch (...) {
     error = std::current_exception();
@@ -208,7 +223,8 @@ void fly(Flight& flight) {
       Value* value = c.values[slot];
       if (!value->data && run.slots[slot] && (c.kept[slot] || error) && !incomplete.count(value)) {
         program.set_data(value, std::move(run.slots[slot]));
-      } else if (value->data && run.slots[slot] && value->data.use_count() == 1) {
+      } else if (value->data && run.slots[slot] && value->data.use_count() == 1 &&
+                 value->data.device_type() != run.slots[slot].device_type()) {
         std::swap(value->data, run.slots[slot]);  // the same data, moved to the backend's memory
       }
     }
@@ -217,19 +233,17 @@ void fly(Flight& flight) {
     }
     if (error) {
       give_back(flight, run.completed);
+      post(flight.failure);  // before anyone can see that the nodes are pending again
       mark_lost(flight, incomplete);
       c10::ArrayRef<Node*> rest = c10::ArrayRef<Node*>(c.nodes).slice(run.completed);
       const size_t failed = run.failed ? std::min(run.failed, rest.size()) : rest.size();
-      handle_failure(rest.slice(0, failed), flight.failure, lock);
+      handle_failure(rest.slice(0, failed), flight.failure, run.spoiled, lock);
     }
     let_go(flight, lock);
   }
   c.nodes.clear();
   c.values.clear();
   run = Run();
-  if (error) {
-    post(flight.failure);
-  }
 }
 
 }  // namespace torch_lazy

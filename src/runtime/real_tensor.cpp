@@ -1,12 +1,28 @@
 // Plain tensors over real memory.
 #include "runtime/real_tensor.h"
 
+#include "runtime/executor.h"
 #include <torch_lazy/backend.h>
 
 namespace torch_lazy {
 
 at::Tensor real_tensor(c10::Storage storage, const Layout& layout) {
   return make_strided(std::move(storage), c10::DispatchKeySet(real_key()), layout);
+}
+
+void copy_bytes(const c10::Storage& from, const c10::Storage& to) {
+  Layout bytes;
+  bytes.sizes = {static_cast<int64_t>(from.nbytes())};
+  bytes.strides = {1};
+  bytes.dtype = at::kByte;
+  BelowEverything below;
+  real_tensor(to, bytes).copy_(real_tensor(from, bytes));
+}
+
+c10::Storage copy_of(const c10::Storage& original) {
+  c10::Storage copy = allocate(static_cast<int64_t>(original.nbytes()));
+  copy_bytes(original, copy);
+  return copy;
 }
 
 BelowEverything::BelowEverything()

@@ -14,6 +14,12 @@ namespace torch_lazy {
 /// A tensor of the real device that lies in `storage` as `layout` says.
 at::Tensor real_tensor(c10::Storage storage, const Layout& layout);
 
+/// Copies all bytes of one memory to another of the same size; both may be of any device.
+void copy_bytes(const c10::Storage& from, const c10::Storage& to);
+
+/// A copy in fresh memory of the real device.
+c10::Storage copy_of(const c10::Storage& original);
+
 /// While alive, operators go straight to the kernels of their arguments' backend: no autograd, no
 /// autocast, no Python modes, whatever the calling thread has switched on.
 class BelowEverything {

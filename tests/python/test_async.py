@@ -318,14 +318,20 @@ def test_a_long_queue(asynchronous, library):
 
 def test_times_are_measured(asynchronous, library):
     slow = Slow(library)
-    y = slow(torch.ones(2, device="lazy"))
-    torch_lazy.mark_step()
-    assert slow.started.wait(LONG)
-    threading.Timer(0.05, slow.allowed.set).start()
-    y.cpu()
+    measured = torch_lazy.metrics.metric_data
+    for _ in range(100):  # until one read came before its value
+        slow.started.clear()
+        slow.allowed.clear()
+        y = slow(torch.ones(2, device="lazy"))
+        torch_lazy.mark_step()
+        assert slow.started.wait(LONG)
+        threading.Timer(0.05, slow.allowed.set).start()
+        y.cpu()
+        if measured("WaitTime"):
+            break
     for name in ("WaitTime", "ExecuteTime"):
-        assert torch_lazy.metrics.metric_data(name).total_samples >= 1
-        assert torch_lazy.metrics.metric_data(name).accumulator > 0
+        assert measured(name).total_samples >= 1
+        assert measured(name).accumulator > 0
 
 
 def test_an_operator_reads_other_lazy_tensors(asynchronous, library):
@@ -343,13 +349,15 @@ def test_an_operator_reads_other_lazy_tensors(asynchronous, library):
 
 def test_work_in_flight_is_done_at_exit():
     printed = output("""
+        ended = threading.Event()
         def slow(x):
-            time.sleep(0.3)
+            ended.wait()
             print("effect", flush=True)
             return x + 1
         y = define("slow", slow)(torch.ones(2, device="lazy"))
         torch_lazy.mark_step()
         print("end", flush=True)
+        ended.set()
     """)
     assert printed == ["end", "effect"]
 
@@ -439,10 +447,12 @@ def test_a_child_that_ends_by_itself():
     """) == ["True", "0"]
 
 
+SEND = "signal.raise_signal, [signal.SIGINT]"  # in the timer's own thread
+SEND_TO_MAIN = "signal.pthread_kill, [threading.main_thread().ident, signal.SIGINT]"
 INTERRUPT = """
     def slow(x):
         if not interrupted.is_set():
-            threading.Timer(0.2, signal.raise_signal, [signal.SIGINT]).start()
+            threading.Timer(0.2, {send}).start()
             interrupted.wait({seconds})
         return x + 1
     interrupted = threading.Event()
@@ -462,13 +472,14 @@ INTERRUPT = """
     ["y.cpu()", "torch_lazy.mark_step(wait=True)", "torch_lazy.sync()", "torch_lazy.sync([y])"],
 )
 def test_an_interrupt_while_waiting(wait):
-    printed = output(INTERRUPT.format(wait=wait, seconds=LONG))
+    printed = output(INTERRUPT.format(wait=wait, send=SEND, seconds=LONG))
     assert printed == ["interrupted", "True", "True"]
 
 
 def test_an_interrupt_of_an_operator_on_the_callers_thread():
     """The operator itself is interrupted; its call is tried again later."""
-    printed = output(INTERRUPT.format(wait="y.cpu()", seconds=LONG), TORCH_LAZY_ASYNC="0")
+    text = INTERRUPT.format(wait="y.cpu()", send=SEND_TO_MAIN, seconds=LONG)
+    printed = output(text, TORCH_LAZY_ASYNC="0")
     assert printed == ["interrupted", "True", "True"]
 
 

@@ -1,8 +1,12 @@
 """Capture, reads, steps and training from several threads at once."""
 
 import concurrent.futures
+import contextlib
+import os
 import queue
+import random
 import threading
+import time
 
 import pytest
 import torch
@@ -198,3 +202,99 @@ def test_modes_belong_to_a_thread():
             return (w * 2).requires_grad
 
     assert in_threads(work) == [number % 2 == 0 for number in range(THREADS)]
+
+
+class Shared:
+    """Tensors that all threads use: a constant one, and counters with a lock each."""
+
+    def __init__(self):
+        self.constant = torch.arange(16.0, device=DEVICE).reshape(4, 4) + 1
+        self.locks = [threading.Lock() for _ in range(3)]
+        self.counters = torch.zeros(3, 2, dtype=torch.int64, device=DEVICE)
+        self.counts = [0, 0, 0]
+
+    def use(self, pick, number):
+        """Integers below 2**24, so that floats are exact in any order."""
+        i = pick.randrange(3)
+        row = self.counters[i]
+        with self.locks[i]:
+            row.add_(number)
+            self.counts[i] += number
+            expected = self.counts[i]
+            snapshot = row + 0
+        if pick.random() < 0.3:
+            assert snapshot.tolist() == [expected] * 2
+        if pick.random() < 0.3:
+            eager = torch.arange(16.0).reshape(4, 4) + 1
+            assert torch.equal((self.constant.t() * number).cpu(), eager.t() * number)
+
+
+class Mirror:
+    """A tensor of one thread on the device, and what eager makes of the same calls."""
+
+    def __init__(self, number):
+        self.pair = [torch.arange(8.0, device=d).reshape(2, 4) + number for d in ("cpu", DEVICE)]
+        self.kept = []
+
+    def each(self, function):
+        self.pair = [function(x) for x in self.pair]
+
+    def use(self, pick):
+        value = pick.randrange(7)
+        change = pick.choice(
+            [
+                lambda x: x + value,
+                lambda x: x.add_(value),
+                lambda x: (x[1].sub_(value), x)[1],
+                lambda x: x.t().contiguous().t() % 1000,
+                lambda x: (x[:, ::2].copy_(x[:, 1::2]), x)[1],
+                lambda x: torch.cat([x[1:], x[:1]]),
+                lambda x: (x @ x.t() @ x) % 97,
+            ]
+        )
+        self.each(change)
+        if pick.random() < 0.1:
+            self.kept.append(tuple(x + value for x in self.pair))
+        if len(self.kept) > 5:
+            eager, lazy = self.kept.pop(pick.randrange(len(self.kept)))
+            assert torch.equal(lazy.cpu(), eager)
+
+    def check(self):
+        eager, lazy = self.pair
+        assert torch.equal(lazy.cpu(), eager)
+        for eager, lazy in self.kept:
+            assert torch.equal(lazy.cpu(), eager)
+
+
+@pytest.mark.slow
+def test_everything_at_once_for_a_while():
+    """TORCH_LAZY_TEST_SECONDS of recording, syncing and reading, on shared and own tensors."""
+    end = time.monotonic() + float(os.environ.get("TORCH_LAZY_TEST_SECONDS", "60"))
+    shared = Shared()
+
+    def work(number):
+        pick = random.Random(number)
+        mirror = Mirror(number)
+        turns = 0
+        while time.monotonic() < end:
+            turns += 1
+            mirror.use(pick)
+            if pick.random() < 0.3:
+                shared.use(pick, number)
+            chance = pick.random()
+            if chance < 0.02:
+                step()
+            elif chance < 0.05:
+                sync([mirror.pair[1], shared.counters] if chance < 0.03 else [mirror.pair[1]])
+            elif chance < 0.08:
+                mirror.check()
+            elif chance < 0.085:
+                mirror = Mirror(number)
+        mirror.check()
+        return turns
+
+    with contextlib.ExitStack() as stack:
+        if DEVICE.type == "lazy":
+            stack.enter_context(torch_lazy.config.override(**{"async": 1}))
+        assert all(turns > 0 for turns in in_threads(work))
+        assert shared.counters.tolist() == [[count] * 2 for count in shared.counts]

@@ -1,5 +1,6 @@
 // The aten backend: runs a graph operator by operator with PyTorch's own kernels, and so gives
 // eager's bits. A plan is the graph with every decision that does not need data already taken.
+#include "base/fault.h"
 #include "runtime/backend_choice.h"
 #include "runtime/real_tensor.h"
 #include <torch_lazy/backend.h>
@@ -26,6 +27,7 @@ struct Instruction {
   const GraphNode* node;
   c10::SmallVector<uint32_t, 4> operands;     // views
   c10::SmallVector<uint32_t, 1> copy_before;  // slots whose memory must survive the write
+  c10::SmallVector<uint32_t, 1> back_up;      // slots to be put right if a custom operator fails
   c10::SmallVector<uint32_t, 4> done;         // slots that nobody needs after this
   c10::SmallVector<int32_t, 3> result_views;  // the view that each fresh result is, or -1
 };
@@ -119,6 +121,8 @@ AtenPlan::AtenPlan(std::shared_ptr<const Graph> graph) : graph_(std::move(graph)
                               base) != instruction.copy_before.end();
       if ((outlives[base] || last_use[base] > i) && !listed) {
         instruction.copy_before.push_back(base);
+      } else if (!d.op->aten && !listed) {
+        instruction.back_up.push_back(base);
       }
     }
     for (size_t k = 0; k < d.fresh.size(); ++k) {
@@ -176,6 +180,7 @@ void AtenPlan::run(Run& run) {
   run.failed = 1;
   for (run.completed = 0; run.completed < instructions_.size(); ++run.completed) {
     const Instruction& instruction = instructions_[run.completed];
+    fault_point(Stage::execute);
     execute(instruction, run, tensors, stack);
     for (uint32_t slot : instruction.done) {
       for (uint32_t view : views_of_slot_[slot]) {
@@ -199,14 +204,16 @@ void AtenPlan::execute(const Instruction& instruction, Run& run, std::vector<at:
       run.slots[slot] = allocate(fresh_bytes_[slot]);
     }
     c10::Storage original = run.slots[slot];
-    c10::Storage copy = allocate(static_cast<int64_t>(original.nbytes()));
-    Layout bytes;
-    bytes.sizes = {static_cast<int64_t>(original.nbytes())};
-    bytes.strides = {1};
-    bytes.dtype = at::kByte;
-    real_tensor(copy, bytes).copy_(real_tensor(original, bytes));
+    c10::Storage copy = copy_of(original);
     saved.emplace_back(slot, std::move(original));
     run.slots[slot] = std::move(copy);
+  }
+
+  c10::SmallVector<std::pair<uint32_t, c10::Storage>, 1> backups;
+  for (uint32_t slot : instruction.back_up) {
+    if (run.slots[slot]) {
+      backups.emplace_back(slot, copy_of(run.slots[slot]));
+    }
   }
 
   stack.clear();
@@ -255,14 +262,26 @@ void AtenPlan::execute(const Instruction& instruction, Run& run, std::vector<at:
   if (d.default_dtype != c10::get_default_dtype_as_scalartype()) {
     default_dtype.emplace(d.default_dtype);
   }
-  d.op->handle.redispatchBoxed(c10::DispatchKeySet(real_key()), &stack);
-  adopt(instruction, run, tensors, stack);
-  for (auto& [slot, original] : saved) {
-    for (uint32_t view : views_of_slot_[slot]) {
-      tensors[view].reset();
+  auto restore = [&] {
+    for (auto& [slot, original] : saved) {
+      for (uint32_t view : views_of_slot_[slot]) {
+        tensors[view].reset();
+      }
+      run.slots[slot] = std::move(original);
     }
-    run.slots[slot] = std::move(original);
+  };
+  try {
+    d.op->handle.redispatchBoxed(c10::DispatchKeySet(real_key()), &stack);
+    adopt(instruction, run, tensors, stack);
+  } catch (...) {
+    restore();
+    for (auto& [slot, backup] : backups) {
+      copy_bytes(backup, run.slots[slot]);
+    }
+    run.spoiled = d.op->aten && saved.size() < d.writes.size();
+    throw;
   }
+  restore();
 }
 
 void AtenPlan::adopt(const Instruction& instruction, Run& run, std::vector<at::Tensor>& tensors,
