@@ -202,7 +202,9 @@ def test_the_mode_may_change_while_a_graph_runs(asynchronous, library):
 
 
 @pytest.mark.parametrize(
-    "ask", [torch_lazy.mark_step, torch_lazy.sync, torch_lazy.wait_device_ops], ids=str
+    "ask",
+    [torch_lazy.mark_step, torch_lazy.sync, torch_lazy.wait_device_ops],
+    ids=lambda ask: ask.__name__,
 )
 def test_an_error_comes_once(asynchronous, ask):
     bad = bad_index()
