@@ -122,7 +122,8 @@ TraceStep* Trace::advance(TraceStep* from, Description* description,
   auto& children = from->children;
   for (size_t i = 0; i < children.size(); ++i) {
     TraceStep* child = children[i].get();
-    if (child->description.get() == description && operands == child->operands) {
+    if (child->description.get() == description &&
+        operands == c10::ArrayRef<uint32_t>(child->operands)) {
       if (i > 0) {
         std::rotate(children.begin(), children.begin() + i, children.begin() + i + 1);
       }
