@@ -12,7 +12,7 @@ constexpr uint64_t kDataParameter = uint64_t{1} << 61;
 
 }  // namespace
 
-Collection collect(std::vector<Node*> nodes, c10::ArrayRef<Value*> also) {
+Collection collect(std::vector<Node*> nodes) {
   Collection result;
   const uint64_t epoch = Program::instance().next_epoch();
   std::vector<uint32_t> uses;
@@ -52,12 +52,6 @@ Collection collect(std::vector<Node*> nodes, c10::ArrayRef<Value*> also) {
     }
     for (const c10::IValue& value : node->numbers) {
       result.numbers.push_back(value);
-    }
-  }
-
-  for (Value* value : also) {
-    if (value->epoch != epoch) {
-      parameter(value);
     }
   }
 

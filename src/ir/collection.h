@@ -19,9 +19,9 @@ struct Collection {
   std::vector<uint64_t> signature;
 };
 
-/// Numbers the values of `nodes` (pending, in program order), then those of `also`, and writes the
-/// graph's signature. Needs the graph lock, and that no other collection is in progress.
-Collection collect(std::vector<Node*> nodes, c10::ArrayRef<Value*> also = {});
+/// Numbers the values of `nodes` (pending, in program order) and writes the graph's signature.
+/// Needs the graph lock, and that no other collection is in progress.
+Collection collect(std::vector<Node*> nodes);
 
 /// The graph of a collection, for a backend that has not seen it.
 Graph make_graph(const Collection& collection);

@@ -26,7 +26,6 @@ class Bits {
     words_[word] = on ? words_[word] | bit : words_[word] & ~bit;
   }
   bool operator==(const Bits& other) const { return words_ == other.words_; }
-  size_t words() const { return words_.size(); }
 
  private:
   std::vector<uint64_t> words_;

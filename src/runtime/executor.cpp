@@ -32,19 +32,6 @@ void start(Flight& flight) {
   }
 }
 
-/// Turns `start` back.
-void call_off(Flight& flight) {
-  GraphLock lock;
-  Program& program = Program::instance();
-  for (Node* node : flight.collection.nodes) {
-    node->flight = nullptr;
-  }
-  program.put_back(flight.collection.nodes);
-  for (Value* value : flight.collection.values) {
-    program.let_go(value, lock);
-  }
-}
-
 std::shared_ptr<Plan> plan_for(Collection& collection, bool& cached) {
   PlanCache& plans = PlanCache::instance();
   if (std::shared_ptr<Plan> plan = plans.find(collection.signature)) {
@@ -232,16 +219,10 @@ class Held {
   std::vector<Value*> values;
 };
 
-/// The flight that computes a value, to wait for; null: none.
-FlightPtr flight_of(Value* value) {
-  GraphLock lock;
-  return value->in_flight() ? value->producer->flight->shared_from_this() : nullptr;
-}
-
 /// Returns when the value is not pending and not in flight.
 void compute(Value* value) {
   while (true) {
-    bool pending = false;
+    FlightPtr flight;  // null: pending
     {
       GraphLock lock;
       if (value->failure) {
@@ -250,16 +231,18 @@ void compute(Value* value) {
       if (!value->producer) {
         return;
       }
-      pending = value->pending();
+      if (value->in_flight()) {
+        flight = value->producer->flight->shared_from_this();
+      }
     }
-    if (pending) {
-      SyncRequest request;
-      request.values = {value};
-      run(request);
-    } else if (FlightPtr flight = flight_of(value)) {
+    if (flight) {
       wait_for(flight);
       raise_failure(*flight);
       raise_undelivered(/*of_any_thread=*/false);
+    } else {
+      SyncRequest request;
+      request.values = {value};
+      run(request);
     }
   }
 }
@@ -275,15 +258,7 @@ void leave_to_readers(Buffer& buffer) {
     }
     read = value->data;
   }
-  c10::Storage copy = allocate(static_cast<int64_t>(read.nbytes()));
-  Layout bytes;
-  bytes.sizes = {static_cast<int64_t>(read.nbytes())};
-  bytes.strides = {1};
-  bytes.dtype = at::kByte;
-  {
-    BelowEverything below;
-    real_tensor(copy, bytes).copy_(real_tensor(read, bytes));
-  }
+  c10::Storage copy = copy_of(read);
   GraphLock lock;
   Program& program = Program::instance();
   Value* value = program.make_value(buffer.nbytes);
@@ -452,52 +427,6 @@ void discard_pending() {
   while (Node* node = program.first()) {
     give_up(node, failure, lock);
   }
-}
-
-Snapshot snapshot(c10::ArrayRef<Buffer*> buffers) {
-  SchedulingLock scheduling;
-  Held held(buffers);
-  SyncRequest request;
-  request.values = held.values;
-  Snapshot result;
-  std::vector<Value*> parameters;
-  {
-    GraphLock lock;
-    Collection collection = collect(select_nodes(request, inside_run()), held.values);
-    result.graph = std::make_shared<const Graph>(make_graph(collection));
-    result.numbers = std::move(collection.numbers);
-    for (const Parameter& parameter : result.graph->parameters) {
-      Value* value = collection.values[parameter.slot];
-      Program::instance().retain(value);
-      parameters.push_back(value);
-      result.parameter_ids.push_back(static_cast<int64_t>(value->origin));
-    }
-    for (Value* value : held.values) {
-      result.slots.push_back(value->slot);
-    }
-  }
-  auto release = [&] {
-    GraphLock lock;
-    for (Value* value : parameters) {
-      Program::instance().release(value, lock);
-    }
-  };
-  try {
-    for (Value* value : parameters) {
-      compute(value);
-      c10::Storage data;
-      {
-        GraphLock lock;
-        data = value->data;
-      }
-      result.parameter_data.push_back(data ? to_real_memory(data) : data);
-    }
-  } catch (...) {
-    release();
-    throw;
-  }
-  release();
-  return result;
 }
 
 }  // namespace torch_lazy

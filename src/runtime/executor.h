@@ -68,17 +68,4 @@ TORCH_LAZY_API c10::Storage allocate(int64_t nbytes);
 /// Forgets what is pending without running it; its values are lost (benchmarks of capture alone).
 TORCH_LAZY_API void discard_pending();
 
-/// What a sync of these buffers would run, without running it.
-struct Snapshot {
-  std::shared_ptr<const Graph> graph;
-  std::vector<int64_t> parameter_ids;        // the buffer that each parameter belonged to
-  std::vector<c10::Storage> parameter_data;  // computed if need be; null: fresh memory
-  std::vector<c10::IValue> numbers;
-  std::vector<uint32_t> slots;  // of each requested buffer
-};
-
-/// Waits for data in flight that the graph reads. A requested buffer whose data is there is a
-/// parameter of the graph.
-TORCH_LAZY_API Snapshot snapshot(c10::ArrayRef<Buffer*> buffers);
-
 }  // namespace torch_lazy

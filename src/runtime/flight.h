@@ -31,6 +31,9 @@ using FlightPtr = std::shared_ptr<Flight>;
 /// holds the execution lock.
 void fly(Flight& flight);
 
+/// Turns the scheduling of a flight back that is not in the queue: its nodes are pending again.
+void call_off(Flight& flight);
+
 /// Ends the lives of `failed` (in program order) and of everything recorded that depends on them:
 /// it never comes to be. Buffers that would have been written keep their last good value.
 void give_up(c10::ArrayRef<Node*> failed, const std::shared_ptr<Failure>& failure, GraphLock& lock);

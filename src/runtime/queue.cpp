@@ -335,10 +335,4 @@ void finish() {
   report_undelivered();
 }
 
-size_t queue_length() {
-  Queue& q = queue();
-  std::lock_guard<std::mutex> lock(q.mutex);
-  return q.waiting.size() + q.running;
-}
-
 }  // namespace torch_lazy

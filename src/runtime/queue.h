@@ -48,9 +48,6 @@ void wait_for(const FlightPtr& flight);
 /// Returns when all flights are done that were enqueued before.
 void wait_for_all();
 
-/// Flights that are not done.
-size_t queue_length();
-
 /// At the end of the process: finishes what was scheduled and ends the worker. What is asked for
 /// afterwards is executed by who asks.
 TORCH_LAZY_API void finish();

@@ -1,7 +1,7 @@
 // Counters, metrics and their report; settings.
 #include "base/metrics.h"
 #include "base/settings.h"
-#include <torch_lazy/metrics.h>
+#include "executor_testing.h"
 #include <torch_lazy/torch_lazy.h>
 
 #include <gtest/gtest.h>
@@ -16,24 +16,11 @@ using metrics::format_sample;
 using metrics::Kind;
 using torch_lazy::get_setting;
 using torch_lazy::set_setting;
+using torch_lazy::testing::Setting;
 
 using Names = std::vector<std::string>;
 
 constexpr int64_t kSecond = 1'000'000'000;
-
-/// A setting with another value until the end of a test.
-class Setting {
- public:
-  Setting(std::string name, const std::string& value)
-      : name_(std::move(name)), before_(get_setting(name_)) {
-    set_setting(name_, value);
-  }
-  ~Setting() { set_setting(name_, before_); }
-
- private:
-  std::string name_;
-  std::string before_;
-};
 
 class Metrics : public ::testing::Test {
  protected:

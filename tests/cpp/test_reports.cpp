@@ -1,4 +1,5 @@
 // Scopes, places in a C++ program, and reports about graphs, in a process without Python.
+#include "executor_testing.h"
 #include "runtime/graph_report.h"
 #include <torch_lazy/scope.h>
 #include <torch_lazy/torch_lazy.h>
@@ -20,19 +21,7 @@ namespace {
 using torch_lazy::current_scope;
 using torch_lazy::ScopePusher;
 using torch_lazy::SourceScope;
-
-class Setting {
- public:
-  Setting(std::string name, const std::string& value)
-      : name_(std::move(name)), before_(torch_lazy::get_setting(name_)) {
-    torch_lazy::set_setting(name_, value);
-  }
-  ~Setting() { torch_lazy::set_setting(name_, before_); }
-
- private:
-  std::string name_;
-  std::string before_;
-};
+using torch_lazy::testing::Setting;
 
 // ---- Scopes
 // --------------------------------------------------------------------------------------

@@ -409,8 +409,8 @@ def test_two_failures_in_one_step_come_one_after_the_other(mode, library):
     assert failing.calls == 4
 
 
-def test_an_operator_that_wrote_a_part_before_it_failed(mode, library):
-    """A write that failed has not happened, so trying again does not write twice."""
+def half_a_write(library):
+    """An operator that adds one to its argument; the first time it fails in the middle."""
     calls = []
 
     def write(x):
@@ -423,9 +423,15 @@ def test_an_operator_that_wrote_a_part_before_it_failed(mode, library):
     library.define("half(Tensor(a!) x) -> ()")
     library.impl("half", write, "CPU")
     library.impl("half", lambda x: None, "Meta")
+    return torch.ops.torch_lazy_faults.half
+
+
+def test_an_operator_that_wrote_a_part_before_it_failed(mode, library):
+    """A write that failed has not happened, so trying again does not write twice."""
+    half = half_a_write(library)
     x = torch.zeros(2, device="lazy") + 5
     torch_lazy.sync([x])
-    torch.ops.torch_lazy_faults.half(x)
+    half(x)
     fails(run)
     assert x.tolist() == [6, 6]
 
@@ -448,24 +454,13 @@ def test_a_buffer_whose_write_failed_for_good_keeps_its_last_value(mode, library
 
 def test_a_value_that_a_failed_write_would_have_replaced_is_what_it_was(mode, library):
     """Another operator that waits still reads it."""
-    calls = []
-
-    def write(x):
-        calls.append(1)
-        x[:1].add_(1)
-        if len(calls) == 1:
-            raise RuntimeError("fails")
-        x[1:].add_(1)
-
     Failing(library, at=[0])
-    library.define("replace(Tensor(a!) x) -> ()")
-    library.impl("replace", write, "CPU")
-    library.impl("replace", lambda x: None, "Meta")
+    half = half_a_write(library)
     x = torch.full((2,), 5.0, device="lazy")
     torch_lazy.sync([x])
     y = double(x)
     fails(run)
-    torch.ops.torch_lazy_faults.replace(x)
+    half(x)
     fails(run)
     assert y.tolist() == [10, 10]
     assert x.tolist() == [6, 6]
