@@ -97,13 +97,19 @@ void handle_failure(c10::ArrayRef<Node*> failed, const std::shared_ptr<Failure>&
   }
 }
 
-/// Data that a run used up before it failed, and that nothing can make again.
-void mark_lost(const Flight& flight, const std::unordered_set<const Value*>& incomplete) {
-  const Collection& c = flight.collection;
-  std::vector<char> fresh(c.values.size(), 0);
+/// By slot: whether it is memory whose content does not matter.
+std::vector<char> fresh_slots(const Flight& flight) {
+  std::vector<char> fresh(flight.collection.values.size(), 0);
   for (const Parameter& parameter : flight.plan->graph->parameters) {
     fresh[parameter.slot] = parameter.fresh;
   }
+  return fresh;
+}
+
+/// Data that a run used up before it failed, and that nothing can make again.
+void mark_lost(const Flight& flight, const std::unordered_set<const Value*>& incomplete) {
+  const Collection& c = flight.collection;
+  const std::vector<char> fresh = fresh_slots(flight);
   for (size_t slot = 0; slot < c.values.size(); ++slot) {
     Value* value = c.values[slot];
     if (!value->data && !value->failure && !fresh[slot] && !incomplete.count(value)) {
@@ -220,6 +226,14 @@ void fly(Flight& flight) {
       for (Value* output : c.nodes[i]->outputs) {
         if (output) {
           incomplete.insert(output);
+        }
+      }
+    }
+    if (error) {  // memory without content is no value that anything could go back to
+      const std::vector<char> fresh = fresh_slots(flight);
+      for (size_t slot = 0; slot < fresh.size(); ++slot) {
+        if (fresh[slot]) {
+          run.slots[slot] = c10::Storage();
         }
       }
     }

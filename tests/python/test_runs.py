@@ -121,9 +121,10 @@ def test_what_reads_a_failed_value_fails_too():
     assert y.tolist() == [3]
 
 
-def test_a_tensor_overwritten_by_a_failed_value_raises():
-    b = torch.ones(4, device="lazy") + 1
-    b.copy_(bad_index(4))
+@pytest.mark.parametrize("count", range(1, 11))
+def test_a_tensor_overwritten_by_a_failed_value_raises(count):
+    b = torch.ones(count, device="lazy") + 1
+    b.copy_(bad_index(count))
     for _ in range(2):
         with pytest.raises(IndexError):
             b.cpu()
