@@ -25,6 +25,9 @@ install(FILES
   "${PROJECT_SOURCE_DIR}/cmake/Libtorch.cmake"
   DESTINATION ${package_dir} COMPONENT torch_lazy)
 
+if(TARGET torch_lazy_codegen)  # opened at run time, from beside the library
+  install(TARGETS torch_lazy_codegen LIBRARY DESTINATION lib COMPONENT torch_lazy)
+endif()
 if(TARGET torch_lazy_python)
   install(TARGETS torch_lazy_python LIBRARY DESTINATION . COMPONENT torch_lazy)
 endif()

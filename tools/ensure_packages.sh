@@ -22,6 +22,10 @@ has_gtest() {
   echo '#include <gtest/gtest.h>' | c++ -std=c++20 -fsyntax-only -x c++ -
 }
 
+has_archive() {  # a static library that the linker finds
+  [[ $(c++ -print-file-name="$1") == /* ]]
+}
+
 case $purpose in
   build)
     need python3 command -v "$python"
@@ -29,6 +33,9 @@ case $purpose in
     need python3-dev has_python_header
     need g++ command -v c++
     need libgtest-dev has_gtest
+    need llvm-19-dev command -v llvm-config-19
+    need zlib1g-dev has_archive libz.a
+    need libzstd-dev has_archive libzstd.a
     ;;
   bench)
     need valgrind command -v valgrind

@@ -17,6 +17,27 @@ namespace torch_lazy {
 /// The words that identify a call: operator, layouts of tensors, attributes, kinds of numbers.
 using Key = c10::SmallVector<uint64_t, 96>;
 
+/// What a graph knows of a number that travels beside its parameters.
+struct NumberKind {
+  at::ScalarType type = at::kDouble;  // of a Scalar: kLong, kDouble, kBool or kComplexDouble
+  bool wrapped = true;                // it takes part in type promotion as a Python number does
+  uint8_t value_class = 0;            // where kernels look at the value: see number_class
+};
+
+/// Classes of values that kernels treat alike; 0 where the class is not part of the graph.
+enum NumberClass : uint8_t {
+  kClassUnknown,
+  kClassNaN,
+  kClassInfinity,
+  kClassMinusInfinity,
+  kClassZero,
+  kClassOne,
+  kClassTwo,
+  kClassThree,
+  kClassHalf,
+  kClassOther,  // and above
+};
+
 /// Where an argument's value comes from when the call is made on the real device.
 struct ArgumentSource {
   enum class Kind : uint8_t {
@@ -29,6 +50,7 @@ struct ArgumentSource {
   Kind kind = Kind::constant;
   int index = -1;
   c10::SmallVector<int, 4> elements;
+  c10::SmallVector<NumberKind, 1> numbers;  // of `number`; of a list: one for each element
   c10::IValue value;
 };
 

@@ -118,6 +118,30 @@ void set_async(Settings& s, const std::string& value) {
   s.async_mode = parse_flag("TORCH_LAZY_ASYNC", value) ? AsyncMode::on : AsyncMode::off;
 }
 
+const char* compiler_name(const Settings& s) {
+  switch (s.compiler.load()) {
+    case CompilerMode::off:
+      return "off";
+    case CompilerMode::on:
+      return "on";
+    case CompilerMode::force:
+      return "force";
+  }
+  return "";
+}
+
+void set_compiler(Settings& s, const std::string& value) {
+  if (value == "force") {
+    s.compiler = CompilerMode::force;
+    return;
+  }
+  s.compiler = parse_flag("TORCH_LAZY_COMPILER", value == "on"    ? "1"
+                                                 : value == "off" ? "0"
+                                                                  : value)
+                   ? CompilerMode::on
+                   : CompilerMode::off;
+}
+
 const char* save_format_name(const Settings& s) {
   switch (s.save_tensors_format.load()) {
     case SaveFormat::text:
@@ -161,6 +185,18 @@ const std::vector<Row>& rows() {
        "(where "
        "a core is spare for it).",
        set_async, async_name},
+      {"TORCH_LAZY_COMPILER", "off",
+       "Whether graphs are compiled into fused kernels: on (a graph that is seen again), force "
+       "(every graph, before its first run), or off (PyTorch's kernels alone: eager's bits).",
+       set_compiler, compiler_name},
+      text("TORCH_LAZY_CODEGEN_TARGET", "",
+           "The processor that kernels are compiled for: host, x86-64, x86-64-v3 or x86-64-v4. "
+           "Empty: host. Read when the first kernel is compiled.",
+           &Settings::codegen_target),
+      text("TORCH_LAZY_CODEGEN_LIBRARY", "",
+           "The code generator's library. Empty: the one beside torch-lazy's own. Read when the "
+           "first kernel is compiled.",
+           &Settings::codegen_library),
       flag("TORCH_LAZY_STEP_ON_OPTIMIZER", "1",
            "An optimizer's step() on lazy parameters ends the step (mark_step).",
            &Settings::step_on_optimizer),
@@ -218,6 +254,15 @@ const std::vector<Row>& rows() {
            &Settings::data_cache),
       number("TORCH_LAZY_DEVICE_DATA_CACHE_SIZE", "128", "How many such copies each device keeps.",
              &Settings::data_cache_size),
+      text("TORCH_LAZY_CACHE_DIR", "auto",
+           "The folder in which compiled kernels are kept for the next process. auto: torch_lazy "
+           "in $XDG_CACHE_HOME, else in ~/.cache. off, or empty: none are kept. It must belong to "
+           "the user, and nobody else may be able to write to it.",
+           &Settings::cache_dir),
+      number("TORCH_LAZY_CACHE_BYTES", "268435456",
+             "How many bytes of compiled kernels are kept there; those used longest ago go first. "
+             "0: none.",
+             &Settings::cache_bytes),
 
       // ---- Seeing what happens
       number("TORCH_LAZY_METRICS_SAMPLES", "1024",

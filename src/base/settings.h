@@ -28,6 +28,7 @@ class TextSetting {
 };
 
 enum class AsyncMode : uint8_t { automatic, on, off };
+enum class CompilerMode : uint8_t { off, on, force };
 enum class SaveFormat : uint8_t { text, dot, backend };
 
 // A comment names the rows of the table that change the field; the first is the one to use.
@@ -41,6 +42,11 @@ struct Settings {
   std::atomic<int64_t> max_bytes_held;  // TORCH_LAZY_MAX_BYTES_HELD
   std::atomic<int64_t> trim_graph_check_frequency;  // TORCH_LAZY_TRIM_GRAPH_CHECK_FREQUENCY
   std::atomic<int64_t> trim_graph_size;             // TORCH_LAZY_TRIM_GRAPH_SIZE
+
+  // The compiler.
+  std::atomic<CompilerMode> compiler;  // TORCH_LAZY_COMPILER
+  TextSetting codegen_target;          // TORCH_LAZY_CODEGEN_TARGET
+  TextSetting codegen_library;         // TORCH_LAZY_CODEGEN_LIBRARY
 
   // Recording.
   std::atomic<bool> reuse_ir;                     // TORCH_LAZY_REUSE_IR
@@ -56,6 +62,8 @@ struct Settings {
   std::atomic<int64_t> layout_cache;     // TORCH_LAZY_LAYOUT_CACHE, TORCH_LAZY_SHAPE_CACHE_SIZE
   std::atomic<bool> data_cache;          // TORCH_LAZY_ENABLE_DEVICE_DATA_CACHE
   std::atomic<int64_t> data_cache_size;  // TORCH_LAZY_DEVICE_DATA_CACHE_SIZE
+  TextSetting cache_dir;                 // TORCH_LAZY_CACHE_DIR
+  std::atomic<int64_t> cache_bytes;      // TORCH_LAZY_CACHE_BYTES
 
   // Seeing what happens.
   std::atomic<int64_t> metrics_samples;         // TORCH_LAZY_METRICS_SAMPLES

@@ -48,26 +48,30 @@ uint64_t number_kind(const c10::IValue& value) {
 // Values of one class are treated alike by every kernel that looks at a number.
 uint64_t number_class(const c10::IValue& value) {
   if (value.isComplexDouble()) {
-    return 0;
+    return kClassUnknown;
   }
   double number = value.isInt()      ? static_cast<double>(value.toInt())
                   : value.isDouble() ? value.toDouble()
                                      : static_cast<double>(value.toBool());
   if (std::isnan(number)) {
-    return 1;
+    return kClassNaN;
   }
   if (std::isinf(number)) {
-    return number > 0 ? 2 : 3;
+    return number > 0 ? kClassInfinity : kClassMinusInfinity;
   }
   for (uint64_t i = 0; i < 4; ++i) {
     if (number == static_cast<double>(i)) {
-      return 4 + i;
+      return kClassZero + i;
     }
   }
   if (number == 0.5) {
-    return 8;
+    return kClassHalf;
   }
-  return (number < 0 ? 9 : number < 1 ? 10 : 11) + (number == std::trunc(number) ? 16 : 0);
+  return kClassOther +
+         (number < 0   ? 0
+          : number < 1 ? 1
+                       : 2) +
+         (number == std::trunc(number) ? 16 : 0);
 }
 
 /// A number that many programs use and a compiler can do something with: 0, 1, -1.
@@ -344,6 +348,18 @@ void identify_aliases(Call& call) {
   }
 }
 
+NumberKind kind_of(const c10::IValue& value, NumberPolicy policy) {
+  NumberKind kind;
+  if (value.isTensor()) {
+    kind.type = value.toTensor().scalar_type();
+    kind.wrapped = value.toTensor().unsafeGetTensorImpl()->is_wrapped_number();
+  } else {
+    kind.type = value.toScalar().type();
+    kind.value_class = policy == NumberPolicy::by_class ? number_class(value) : kClassUnknown;
+  }
+  return kind;
+}
+
 class SourceBuilder {
  public:
   int operand() { return operands_++; }
@@ -399,6 +415,7 @@ std::vector<ArgumentSource> argument_sources(const Call& call) {
       } else {
         source.kind = ArgumentSource::Kind::number;
         source.index = -2 - which;
+        source.numbers.push_back(kind_of(value, info.policy));
       }
     } else if (info.kind == ArgumentKind::tensor_list && value.isList()) {
       source.kind = value.isOptionalTensorList() ? ArgumentSource::Kind::optional_list
@@ -411,6 +428,15 @@ std::vector<ArgumentSource> argument_sources(const Call& call) {
                 (info.kind == ArgumentKind::number_list && value.isList()))) {
       source.kind = ArgumentSource::Kind::number;
       source.index = next.number();
+      if (value.isDoubleList()) {
+        source.numbers.resize(value.toDoubleVector().size());
+      } else if (value.isList()) {
+        for (const c10::IValue& element : value.toListRef()) {
+          source.numbers.push_back(kind_of(element, info.policy));
+        }
+      } else {
+        source.numbers.push_back(kind_of(value, info.policy));
+      }
     } else {
       source.value = value;
     }

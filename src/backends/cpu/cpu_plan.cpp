@@ -1,0 +1,500 @@
+#include "backends/cpu/cpu_plan.h"
+
+#include "backends/aten/aten_plan.h"
+#include "backends/aten/interpreter.h"
+#include "backends/cpu/kernel_library.h"
+#include "base/fault.h"
+#include "compile/cost.h"
+#include "compile/emit.h"
+#include "runtime/real_tensor.h"
+#include <torch_lazy/metrics.h>
+
+#include <ATen/Parallel.h>
+#include <c10/core/CPUAllocator.h>
+
+#include <algorithm>
+#include <cstring>
+#include <mutex>
+#include <sstream>
+
+namespace torch_lazy {
+namespace {
+
+using codegen::Type;
+using compile::Home;
+using compile::Launch;
+using compile::Scalar;
+
+// ---- Memory that lives only during a run
+// ---------------------------------------------------------
+
+/// Arenas are kept from run to run. Runs can be nested (an operator that uses lazy tensors itself).
+class ArenaPool {
+ public:
+  static ArenaPool& instance() {
+    static auto* pool = new ArenaPool();
+    return *pool;
+  }
+
+  c10::DataPtr take(size_t bytes, size_t& capacity) {
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      if (!free_.empty()) {
+        auto [data, size] = std::move(free_.back());
+        free_.pop_back();
+        if (size >= bytes) {
+          capacity = size;
+          return std::move(data);
+        }
+      }
+    }
+    capacity = bytes;
+    return c10::GetCPUAllocator()->allocate(bytes);
+  }
+
+  void give(c10::DataPtr data, size_t capacity) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    free_.emplace_back(std::move(data), capacity);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::pair<c10::DataPtr, size_t>> free_;
+};
+
+class Arena {
+ public:
+  explicit Arena(int64_t bytes) {
+    if (bytes > 0) {
+      data_ = ArenaPool::instance().take(static_cast<size_t>(bytes), capacity_);
+    }
+  }
+  ~Arena() {
+    if (capacity_ > 0) {
+      ArenaPool::instance().give(std::move(data_), capacity_);
+    }
+  }
+  Arena(const Arena&) = delete;
+  Arena& operator=(const Arena&) = delete;
+
+  char* at(int64_t offset) const { return static_cast<char*>(data_.get()) + offset; }
+
+ private:
+  c10::DataPtr data_;
+  size_t capacity_ = 0;
+};
+
+/// Memory that belongs to someone else, as a storage for calls.
+c10::Storage borrowed(char* data, int64_t nbytes) {
+  return c10::Storage(c10::Storage::use_byte_size_t(), static_cast<size_t>(nbytes),
+                      c10::DataPtr(data, c10::Device(c10::kCPU)), nullptr, false);
+}
+
+char* scratch_memory(int64_t bytes) {
+  thread_local std::vector<char> memory;
+  if (static_cast<int64_t>(memory.size()) < bytes + 64) {
+    memory.resize(static_cast<size_t>(bytes) + 64);
+  }
+  auto address = reinterpret_cast<uintptr_t>(memory.data());
+  return memory.data() + (64 - address % 64) % 64;
+}
+
+// ---- Numbers
+// -------------------------------------------------------------------------------------
+
+void put_scalar(Type type, const c10::Scalar& value, char* to) {
+  switch (type) {
+    case Type::f32: {
+      const auto v = static_cast<float>(value.toDouble());
+      std::memcpy(to, &v, sizeof(v));
+      break;
+    }
+    case Type::f64: {
+      const double v = value.toDouble();
+      std::memcpy(to, &v, sizeof(v));
+      break;
+    }
+    case Type::i32: {
+      const auto v = static_cast<int32_t>(
+          value.isFloatingPoint() ? static_cast<int64_t>(value.toDouble()) : value.toLong());
+      std::memcpy(to, &v, sizeof(v));
+      break;
+    }
+    case Type::boolean: {
+      const bool v = value.isFloatingPoint() ? value.toDouble() != 0 : value.toLong() != 0;
+      std::memcpy(to, &v, sizeof(v));
+      break;
+    }
+    default: {
+      const int64_t v =
+          value.isFloatingPoint() ? static_cast<int64_t>(value.toDouble()) : value.toLong();
+      std::memcpy(to, &v, sizeof(v));
+    }
+  }
+}
+
+c10::Scalar scalar_of(const Scalar& scalar, const Run& run) {
+  if (scalar.number < 0) {
+    return codegen::is_float(scalar.type) ? c10::Scalar(scalar.fixed)
+                                          : c10::Scalar(static_cast<int64_t>(scalar.fixed));
+  }
+  const c10::IValue& number = run.numbers[scalar.number];
+  if (scalar.element < 0) {
+    if (number.isDoubleList()) {
+      return number.toDoubleVector()[0];
+    }
+    return number.isList() ? number_value(number.toListRef()[0]) : number_value(number);
+  }
+  return number.isDoubleList() ? c10::Scalar(number.toDoubleVector()[scalar.element])
+                               : number_value(number.toListRef()[scalar.element]);
+}
+
+// ---- The plan
+// ------------------------------------------------------------------------------------
+
+struct PreparedLaunch {
+  Launch launch;
+  KernelPtr kernel;
+  size_t first_pointer = 0;  // in the run's tables
+  size_t first_scalar = 0;
+};
+
+/// A copy of a base's content, made before a write that is not in place and not of everything.
+struct ContentCopy {
+  uint32_t from = 0;
+  uint32_t to = 0;
+};
+
+struct PreparedBatch {
+  bool call = false;
+  uint32_t node = 0;
+  std::vector<uint32_t> operands;  // call: arena slots that need a storage
+  std::vector<PreparedLaunch> launches;
+  std::vector<ContentCopy> copies;
+  std::vector<uint32_t> made;      // slots with memory of their own that appear here
+  std::vector<ContentCopy> moves;  // writes in place: the storage goes on to the next version
+  std::vector<uint32_t> done;
+  int64_t units = 0;
+  int64_t elements = 0;
+  int64_t scratch_bytes = 0;
+  bool checks = false;
+};
+
+class CpuPlan : public Executable {
+ public:
+  explicit CpuPlan(const std::shared_ptr<const Graph>& graph);
+  void run(Run& run) override;
+  std::string text() const override;
+
+ private:
+  struct Frame {
+    Run& run;
+    Arena& arena;
+    Interpreter::State state;
+    std::vector<void*> pointers;
+    std::vector<int64_t> scalars;
+  };
+
+  void prepare_batches();
+  void execute(const PreparedBatch& batch, Frame& frame) const;
+  void launch(const PreparedBatch& batch, Frame& frame) const;
+  char* address(uint32_t slot, Frame& frame) const;
+  void return_shared(Run& run, const std::vector<c10::Storage>& before) const;
+
+  std::shared_ptr<const Graph> graph_;
+  compile::Program program_;
+  compile::MemoryPlan memory_;
+  std::vector<PreparedBatch> batches_;
+  std::unique_ptr<Interpreter> interpreter_;
+  std::shared_ptr<Executable> fallback_;
+  size_t pointers_ = 0;
+  size_t scalars_ = 0;
+};
+
+CpuPlan::CpuPlan(const std::shared_ptr<const Graph>& graph)
+    : graph_(graph),
+      program_(compile::compile(graph)),
+      memory_(compile::plan_memory(program_)),
+      fallback_(make_aten_plan(graph)) {
+  if (getenv("TL_DUMP"))
+    fprintf(stderr, "%s\n%s\n", graph->text().c_str(), compile::text(program_).c_str());
+  prepare_batches();
+  Schedule schedule;
+  schedule.called.assign(graph_->nodes.size(), 0);
+  schedule.time.assign(graph_->nodes.size(), 0);
+  schedule.last_use.assign(graph_->slots, 0);
+  schedule.outlives.assign(graph_->slots, 0);
+  for (size_t b = 0; b < batches_.size(); ++b) {
+    if (batches_[b].call) {
+      const uint32_t node = batches_[b].node;
+      schedule.called[node] = 1;
+      schedule.time[node] = b;
+    }
+  }
+  for (uint32_t slot = 0; slot < graph_->slots; ++slot) {
+    schedule.last_use[slot] = memory_.last_use[slot];
+    schedule.outlives[slot] = program_.slots[slot].survives;
+  }
+  // A call writes into its base only where the memory plan says so.
+  for (const PreparedBatch& batch : batches_) {
+    if (batch.call) {
+      const GraphNode& node = graph_->nodes[batch.node];
+      const Description& d = *node.description;
+      for (size_t k = 0; k < d.writes.size(); ++k) {
+        const int32_t output = node.outputs[d.fresh.size() + k];
+        if (output < 0 || !memory_.homes[output].in_place) {
+          schedule.outlives[node.operands[d.writes[k].operand]] = 1;
+        }
+      }
+    }
+  }
+  interpreter_ = std::make_unique<Interpreter>(graph_, schedule);
+}
+
+void CpuPlan::prepare_batches() {
+  std::vector<std::string> texts;
+  for (size_t b = 0; b < memory_.batches.size(); ++b) {
+    const compile::Batch& from = memory_.batches[b];
+    PreparedBatch batch;
+    batch.done = from.done;
+    for (uint32_t i : from.steps) {
+      const compile::Step& step = program_.steps[i];
+      for (uint32_t slot : step.reads) {
+        if (program_.slots[slot].fresh) {
+          batch.made.push_back(slot);
+        }
+      }
+      if (step.kind == compile::Step::Kind::call) {
+        batch.call = true;
+        batch.node = step.node;
+        for (uint32_t slot : step.reads) {
+          if (memory_.homes[slot].kind == Home::Kind::arena) {
+            batch.operands.push_back(slot);
+          }
+        }
+        continue;
+      }
+      for (uint32_t slot : step.writes) {
+        const Home& home = memory_.homes[slot];
+        const int32_t base = program_.slots[slot].base;
+        if (home.in_place) {
+          if (program_.slots[base].fresh) {
+            batch.made.push_back(static_cast<uint32_t>(base));
+          }
+          batch.moves.push_back({static_cast<uint32_t>(base), slot});
+          continue;
+        }
+        batch.made.push_back(slot);
+        if (base >= 0 && !home.covered && !program_.slots[base].fresh) {
+          batch.copies.push_back({static_cast<uint32_t>(base), slot});
+        }
+      }
+      PreparedLaunch prepared;
+      prepared.launch = compile::emit(step.piece, [&](uint32_t slot) {
+        // A write in place and its base are one memory.
+        const bool written =
+            std::find(step.writes.begin(), step.writes.end(), slot) != step.writes.end();
+        return written && memory_.homes[slot].in_place
+                   ? static_cast<uint32_t>(program_.slots[slot].base)
+                   : slot;
+      });
+      prepared.first_pointer = pointers_;
+      prepared.first_scalar = scalars_;
+      pointers_ += prepared.launch.slots.size();
+      scalars_ += prepared.launch.scalars.size();
+      batch.units += prepared.launch.units;
+      batch.elements += prepared.launch.elements;
+      batch.scratch_bytes = std::max(batch.scratch_bytes, prepared.launch.scratch_bytes);
+      batch.checks = batch.checks || prepared.launch.checks;
+      texts.push_back(prepared.launch.kernel);
+      batch.launches.push_back(std::move(prepared));
+    }
+    batches_.push_back(std::move(batch));
+  }
+  const std::vector<KernelPtr> kernels = find_kernels(texts);
+  size_t next = 0;
+  for (PreparedBatch& batch : batches_) {
+    for (PreparedLaunch& prepared : batch.launches) {
+      prepared.kernel = kernels[next++];
+      prepared.launch.kernel = std::string();
+    }
+  }
+}
+
+char* CpuPlan::address(uint32_t slot, Frame& frame) const {
+  const Home& home = memory_.homes[slot];
+  if (home.kind == Home::Kind::arena) {
+    return frame.arena.at(home.offset);
+  }
+  const c10::Storage& storage = frame.run.slots[slot];
+  TORCH_INTERNAL_ASSERT(storage, "slot ", slot, " has no data");
+  return static_cast<char*>(const_cast<void*>(storage.data()));
+}
+
+void CpuPlan::run(Run& run) {
+  BelowEverything below;
+  const std::vector<c10::Storage> before = run.slots;
+  run.slots.resize(program_.slots.size());
+  Arena arena(memory_.arena_bytes);
+  Frame frame{run, arena, interpreter_->begin(), std::vector<void*>(pointers_),
+              std::vector<int64_t>(scalars_)};
+  size_t next = 0;
+  try {
+    for (; next < batches_.size(); ++next) {
+      fault_point(Stage::execute);
+      execute(batches_[next], frame);
+    }
+  } catch (...) {
+    if (next >= memory_.last_fallible && next > 0) {
+      // Something was overwritten already. What is lost is lost: nothing was completed.
+      run.slots.resize(graph_->slots);
+      run.completed = 0;
+      run.failed = 0;
+      throw;
+    }
+    // Nothing has changed: PyTorch's kernels do it again, and raise eager's error if there is one.
+    static auto& counter = metrics::counter("CompiledRunFailed");
+    counter.add();
+    frame.state = Interpreter::State();
+    run.slots = before;
+    fallback_->run(run);
+    return;
+  }
+  frame.state = Interpreter::State();
+  run.slots.resize(graph_->slots);
+  return_shared(run, before);
+  run.completed = graph_->nodes.size();
+}
+
+/// Memory that someone outside shares gets what was written, as if it had been written in place.
+void CpuPlan::return_shared(Run& run, const std::vector<c10::Storage>& before) const {
+  for (const Parameter& parameter : graph_->parameters) {
+    if (!parameter.donated || parameter.fresh || !before[parameter.slot] ||
+        before[parameter.slot].use_count() <= 1) {
+      continue;
+    }
+    // The last version of the buffer.
+    int32_t last = static_cast<int32_t>(parameter.slot);
+    for (const GraphNode& node : graph_->nodes) {
+      const Description& d = *node.description;
+      for (size_t k = 0; k < d.writes.size(); ++k) {
+        const int32_t output = node.outputs[d.fresh.size() + k];
+        if (output >= 0 && node.operands[d.writes[k].operand] == static_cast<uint32_t>(last)) {
+          last = output;
+          break;
+        }
+      }
+    }
+    c10::Storage& result = run.slots[last];
+    const c10::Storage& original = before[parameter.slot];
+    if (last != static_cast<int32_t>(parameter.slot) && result &&
+        result.data() != original.data() && result.nbytes() == original.nbytes()) {
+      copy_bytes(result, original);
+      result = original;
+    }
+  }
+}
+
+void CpuPlan::execute(const PreparedBatch& batch, Frame& frame) const {
+  Run& run = frame.run;
+  for (uint32_t slot : batch.made) {
+    if (memory_.homes[slot].kind != Home::Kind::arena && !run.slots[slot]) {
+      run.slots[slot] = allocate(program_.slots[slot].nbytes);
+    }
+  }
+  if (batch.call) {
+    for (uint32_t slot : batch.operands) {
+      if (!run.slots[slot]) {
+        run.slots[slot] =
+            borrowed(frame.arena.at(memory_.homes[slot].offset), program_.slots[slot].nbytes);
+      }
+    }
+    interpreter_->execute(batch.node, run, frame.state);
+  } else {
+    for (const ContentCopy& copy : batch.copies) {
+      std::memcpy(address(copy.to, frame), address(copy.from, frame),
+                  static_cast<size_t>(
+                      std::min(program_.slots[copy.to].nbytes, program_.slots[copy.from].nbytes)));
+    }
+    launch(batch, frame);
+    for (const ContentCopy& move : batch.moves) {
+      if (memory_.homes[move.to].kind != Home::Kind::arena) {
+        run.slots[move.to] = run.slots[move.from];
+      }
+    }
+  }
+  for (uint32_t slot : batch.done) {
+    if (slot < graph_->slots) {
+      interpreter_->drop(slot, run, frame.state);
+    } else {
+      run.slots[slot] = c10::Storage();
+    }
+  }
+}
+
+void CpuPlan::launch(const PreparedBatch& batch, Frame& frame) const {
+  for (const PreparedLaunch& prepared : batch.launches) {
+    const Launch& l = prepared.launch;
+    for (size_t k = 0; k < l.slots.size(); ++k) {
+      frame.pointers[prepared.first_pointer + k] =
+          l.scratch[k] ? nullptr : address(l.slots[k], frame) + l.offsets[k];
+    }
+    for (size_t k = 0; k < l.scalars.size(); ++k) {
+      put_scalar(l.scalars[k].type, scalar_of(l.scalars[k], frame.run),
+                 reinterpret_cast<char*>(&frame.scalars[prepared.first_scalar + k]));
+    }
+  }
+  int64_t status = 0;
+  auto work = [&](int64_t begin, int64_t end) {
+    codegen::Call call;
+    call.scratch = batch.scratch_bytes > 0 ? scratch_memory(batch.scratch_bytes) : nullptr;
+    int64_t local_status = 0;
+    call.status = &local_status;
+    int64_t first = 0;  // unit of the launch
+    for (const PreparedLaunch& prepared : batch.launches) {
+      const Launch& l = prepared.launch;
+      const int64_t from = std::max(begin, first);
+      const int64_t to = std::min(end, first + l.units);
+      if (from < to) {
+        call.pointers = frame.pointers.data() + prepared.first_pointer;
+        call.numbers = l.numbers.data();
+        call.arguments = frame.scalars.data() + prepared.first_scalar;
+        call.begin = from - first;
+        call.end = to - first;
+        call.tile = l.tile;
+        prepared.kernel->function(&call);
+      }
+      first += l.units;
+      if (first >= end) {
+        break;
+      }
+    }
+    if (local_status != 0) {
+      __atomic_store_n(&status, local_status, __ATOMIC_RELAXED);
+    }
+  };
+  if (batch.elements < compile::kParallelElements || batch.units == 1 ||
+      at::get_num_threads() == 1) {
+    work(0, batch.units);
+  } else {
+    const int64_t grain = std::max<int64_t>(
+        1, batch.units * (compile::kParallelElements / 4) / std::max<int64_t>(1, batch.elements));
+    at::parallel_for(0, batch.units, grain, work);
+  }
+  TORCH_CHECK_INDEX(status == 0, "torch-lazy: an index is out of range");
+}
+
+std::string CpuPlan::text() const {
+  std::ostringstream out;
+  out << compile::text(program_);
+  out << "batches " << batches_.size() << ", arena " << memory_.arena_bytes << " bytes\n";
+  return out.str();
+}
+
+}  // namespace
+
+std::shared_ptr<Executable> make_cpu_plan(const std::shared_ptr<const Graph>& graph) {
+  return std::make_shared<CpuPlan>(graph);
+}
+
+}  // namespace torch_lazy

@@ -1,0 +1,128 @@
+// e^x and what is made of it.
+#include "codegen/llvm/math_exponential.h"
+
+#include "codegen/llvm/math_coefficients.h"
+#include "codegen/llvm/math_functions.h"
+
+namespace torch_lazy::codegen::math {
+
+namespace {
+
+constexpr double kLog2E = 0x1.71547652b82fep+0;
+
+/// e^r - 1 for |r| <= log(2) / 2.
+Real exp_fraction(Real r) {
+  return fma(r * r, polynomial(r, kExpF32, kExpF64), r);
+}
+
+/// x + this has x, rounded to an integer, plus the bias of exponents in its low bits.
+double exponent_magic(Real x, int shift) {
+  return format(x).round_magic + format(x).bias + shift;
+}
+
+Exponential exponential_with(Real x, Real magic, const Real* low) {
+  Real shifted = fma(x, x.like(kLog2E), magic);
+  Real n = shifted - magic;
+  Pair unit = log_2(x);
+  Real r = fma(n, -unit.low, fma(n, -unit.high, x));
+  if (low) {
+    r = r + *low;
+  }
+  return {from_bits(bits(shifted) << format(x).mantissa), exp_fraction(r)};
+}
+
+/// Where e^x is denormal or nearly so; there a shift of 64 brings it back.
+Mask is_tiny_exponent(Real x) {
+  return x < (x.is_double() ? -707 : -86);
+}
+
+/// Beyond these bounds e^x is infinite or 0, and stays so.
+Real within_exponents(Real x) {
+  return at_most(at_least(x, x.is_double() ? -746 : -104), x.is_double() ? 710 : 89);
+}
+
+}  // namespace
+
+Exponential exponential(Real x, int shift) {
+  return exponential_with(x, x.like(exponent_magic(x, shift)), nullptr);
+}
+
+Real exp(Real x) {
+  x = within_exponents(x);
+  // The power stays in the range of normal numbers; the last multiplication makes the result
+  // denormal or infinite.
+  Mask tiny = is_tiny_exponent(x);
+  Real magic = select(tiny, exponent_magic(x, 64), x.like(exponent_magic(x, -1)));
+  auto [power, fraction] = exponential_with(x, magic, nullptr);
+  return (fraction + 1) * power * select(tiny, 0x1p-64, x.like(2));
+}
+
+Real exp_times(Pair x, Pair factor) {
+  Real high = within_exponents(x.high);
+  Mask tiny = is_tiny_exponent(high);
+  Real magic = select(tiny, exponent_magic(high, 64), high.like(exponent_magic(high, -1)));
+  auto [power, fraction] = exponential_with(high, magic, &x.low);
+  Real rest = fma(fraction, factor.high, fma(fraction, factor.low, factor.low));
+  return (factor.high + rest) * power * select(tiny, 0x1p-64, high.like(2));
+}
+
+Real exp2(Real x) {
+  x = at_most(at_least(x, x.is_double() ? -1080 : -152), x.is_double() ? 1025 : 129);
+  Mask tiny = x < (x.is_double() ? -1020 : -124);
+  Real magic = select(tiny, exponent_magic(x, 64), x.like(exponent_magic(x, -2)));
+  Real shifted = x + magic;
+  Real fraction = exp_fraction((x - (shifted - magic)) * 0x1.62e42fefa39efp-1);
+  Real power = from_bits(bits(shifted) << format(x).mantissa);
+  return (fraction + 1) * power * select(tiny, 0x1p-64, x.like(4));
+}
+
+Real expm1(Real x) {
+  Real bounded = at_most(at_least(x, x.is_double() ? -40 : -20), x.is_double() ? 710 : 89);
+  auto [power, fraction] = exponential(bounded, -1);
+  Real result = fma(power, fraction, power - 0.5) * 2;
+  return select(abs(x) < 0x1p-60, x, result);
+}
+
+Real sigmoid(Real x) {
+  // 1 / (1 + e^-x), for large e^-x as 2^-64 / (2^-64 + e^-x 2^-64).
+  Real y = at_most(at_least(-x, x.is_double() ? -40 : -20), x.is_double() ? 746 : 104);
+  Mask huge = y > (x.is_double() ? 707 : 86);
+  Real one = select(huge, 0x1p-64, x.like(1));
+  Real magic = select(huge, exponent_magic(x, -64), x.like(exponent_magic(x, 0)));
+  auto [power, fraction] = exponential_with(y, magic, nullptr);
+  Real base = power + one;
+  Real sum = fma(power, fraction, base);
+  Real rest = fma(power, fraction, base - sum) + (one - (base - power));
+  Real inverse = 1 / sum;
+  return fma(-(inverse * rest), inverse, inverse) * one;
+}
+
+Real tanh(Real x) {
+  Real a = abs(x);
+  Real z = x * x;
+  Real small = fma(polynomial(z, kTanhF32, kTanhF64) * z, a, a);
+  auto [power, fraction] = exponential(at_most(a + a, 40));
+  Real large = 1 - 2 / fma(power, fraction, power + 1);
+  return copysign(select(a < 0.625, small, large), x);
+}
+
+/// e^x / 2 for x >= 0.
+static Real half_exp(Real x) {
+  auto [power, fraction] = exponential(at_most(x, x.is_double() ? 711 : 90), -2);
+  return (fraction + 1) * power * 2;
+}
+
+Real sinh(Real x) {
+  Real a = abs(x);
+  Real z = x * x;
+  Real small = fma(polynomial(z, kSinhF32, kSinhF64) * z, a, a);
+  Real e = half_exp(a);
+  return copysign(select(a < 1, small, e - 0.25 / e), x);
+}
+
+Real cosh(Real x) {
+  Real e = half_exp(abs(x));
+  return e + 0.25 / e;
+}
+
+}  // namespace torch_lazy::codegen::math

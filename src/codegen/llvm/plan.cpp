@@ -1,0 +1,119 @@
+// The few figures that loops are built by, found by measuring (tests/codegen/bench).
+#include "codegen/llvm/plan.h"
+
+#include "codegen/operations.h"
+
+#include <algorithm>
+
+namespace torch_lazy::codegen {
+namespace {
+
+int cost_of(const Instruction& instruction) {
+  switch (instruction.op) {
+    case Opcode::constant:
+    case Opcode::argument:
+    case Opcode::extent:
+      return 0;
+    case Opcode::div:
+    case Opcode::sqrt:
+    case Opcode::rsqrt:
+      return 4;
+    case Opcode::div_trunc:
+    case Opcode::div_floor:
+    case Opcode::rem_trunc:
+    case Opcode::rem_floor:
+      return 30;
+    case Opcode::floor:
+    case Opcode::ceil:
+    case Opcode::trunc:
+    case Opcode::round:
+      return 1;
+    case Opcode::reduce_argmin:
+    case Opcode::reduce_argmax:
+      return 8;
+    default:
+      return is_mathematics(instruction.op) ? 20 : 1;
+  }
+}
+
+bool is_position(Opcode op) {
+  return op == Opcode::reduce_argmin || op == Opcode::reduce_argmax;
+}
+
+StagePlan plan_stage(const Kernel& kernel, const Stage& stage) {
+  StagePlan plan;
+  for (int32_t i = stage.begin; i < stage.end; ++i) {
+    const Instruction& instruction = kernel.code[i];
+    if (instruction.op == Opcode::load || instruction.op == Opcode::store) {
+      if (std::find(plan.accesses.begin(), plan.accesses.end(), instruction.place) ==
+          plan.accesses.end()) {
+        plan.accesses.push_back(instruction.place);
+      }
+    }
+    if (is_reduction(instruction.op)) {
+      plan.reductions.push_back(i);
+      plan.needs_position |= is_position(instruction.op);
+      plan.sums_floats |= instruction.op == Opcode::reduce_sum && is_float(instruction.type);
+    }
+    plan.cost += cost_of(instruction);
+  }
+  // An addition takes some cycles and can begin in each: a light body needs several accumulators to
+  // keep the processor busy, a heavy one is busy by itself.
+  if (!plan.reductions.empty()) {
+    plan.unroll_in_row = plan.cost <= 12 ? 4 : plan.cost <= 30 ? 2 : 1;
+  }
+  return plan;
+}
+
+/// As many lanes as fill a register with the widest type, at most of four bytes: vectors of wider
+/// ones take two registers.
+int lanes_for(const Kernel& kernel, const Features& features) {
+  int widest = 1;
+  for (const Pointer& pointer : kernel.pointers) {
+    widest = std::max(widest, size_of(pointer.type));
+  }
+  for (const Instruction& instruction : kernel.code) {
+    widest = std::max(widest, size_of(instruction.type));
+  }
+  return features.vector_bytes / std::min(widest, 4);
+}
+
+/// Rows side by side are read a piece of each at a time. Memory likes long pieces: a reduction
+/// takes as many vectors as the registers hold accumulators for.
+std::vector<int> vectors_for(const Kernel& kernel, const Features& features,
+                             const std::vector<StagePlan>& stages) {
+  int cost = 0;
+  size_t most = 0;
+  for (const StagePlan& stage : stages) {
+    cost += stage.cost;
+    most = std::max(most, stage.reductions.size() * (stage.needs_position ? 4 : 1));
+  }
+  std::vector<int> vectors = {1};
+  if (most == 0 || kernel.inner == 0) {
+    return vectors;
+  }
+  const size_t registers = features.vector_bytes == 64 ? 16 : 8;
+  for (int count : {4, 16}) {
+    if (count * cost <= 80 && count * most <= registers) {
+      vectors.insert(vectors.begin(), count);
+    }
+  }
+  if (vectors[0] * 2 * cost <= 80 && vectors[0] * 2 * most <= registers) {
+    vectors.insert(vectors.begin(), vectors[0] * 2);
+  }
+  return vectors;
+}
+
+}  // namespace
+
+Plan::Plan(const Kernel& kernel, const Features& features) : lanes(lanes_for(kernel, features)) {
+  for (const Stage& stage : kernel.stages) {
+    stages.push_back(plan_stage(kernel, stage));
+  }
+  vectors = vectors_for(kernel, features, stages);
+  for (const Pointer& pointer : kernel.pointers) {
+    can_repeat &= pointer.use != Use::read_write;
+  }
+}
+
+}  // namespace torch_lazy::codegen

@@ -1,0 +1,33 @@
+// How a kernel's stages become loops: how many vectors at a time, and what each stage needs.
+#pragma once
+
+#include "codegen/kernel.h"
+#include "codegen/llvm/target.h"
+
+#include <vector>
+
+namespace torch_lazy::codegen {
+
+struct StagePlan {
+  std::vector<int32_t> accesses;    // that it loads or stores through
+  std::vector<int32_t> reductions;  // instructions
+  bool needs_position = false;      // one of them is argmin or argmax
+  bool sums_floats = false;
+  int cost = 0;           // of one vector, roughly in instructions
+  int unroll_in_row = 1;  // vectors at a time, with lanes inner
+};
+
+struct Plan {
+  Plan(const Kernel& kernel, const Features& features);
+
+  int lanes;
+  std::vector<StagePlan> stages;
+
+  /// With lanes outer: how many vectors are taken at a time, where there are as many; then fewer.
+  std::vector<int> vectors;
+
+  /// Whether elements may be computed twice: so the last vectors of a row can overlap those before.
+  bool can_repeat = true;
+};
+
+}  // namespace torch_lazy::codegen

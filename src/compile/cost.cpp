@@ -1,0 +1,50 @@
+#include "compile/cost.h"
+
+#include <algorithm>
+
+namespace torch_lazy::compile {
+
+int cost(Opcode op) {
+  switch (op) {
+    case Opcode::constant:
+    case Opcode::argument:
+    case Opcode::extent:
+    case Opcode::index:
+      return 0;
+    case Opcode::div:
+    case Opcode::sqrt:
+    case Opcode::rsqrt:
+      return 4;
+    case Opcode::div_trunc:
+    case Opcode::div_floor:
+    case Opcode::rem_trunc:
+    case Opcode::rem_floor:
+      return 16;
+    default:
+      return op >= Opcode::exp && op <= Opcode::sigmoid ? 16 : 1;
+  }
+}
+
+bool worth_merging(const Piece& first, const Piece& second, const Piece& merged) {
+  constexpr size_t kMaxTerms = 256;
+  constexpr size_t kMaxAccesses = 48;
+  constexpr int64_t kMaxRow = int64_t{1} << 16;  // elements of a row that scratch memory may hold
+  if (merged.terms.size() > kMaxTerms || merged.accesses.size() > kMaxAccesses) {
+    return false;
+  }
+  // A map that is merged into a reduction over everything loses its parallel loop.
+  const bool grows = first.reduces() != second.reduces();
+  if (grows && merged.inner_elements() > kMaxRow) {
+    return false;
+  }
+  return true;
+}
+
+int64_t tile_for(const Piece& piece, int64_t lanes) {
+  if (piece.reduces()) {
+    return std::min<int64_t>(lanes, 64);
+  }
+  return std::min<int64_t>(lanes, 4096);
+}
+
+}  // namespace torch_lazy::compile

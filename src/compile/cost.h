@@ -1,0 +1,23 @@
+// The cost rule: what is worth merging, and what is computed again rather than kept.
+#pragma once
+
+#include "compile/program.h"
+
+namespace torch_lazy::compile {
+
+/// What an operation costs, in units of an addition.
+int cost(Opcode op);
+
+/// A value that costs more is kept in scratch memory between the stages of a row.
+constexpr int kRecomputeLimit = 6;
+
+/// Whether two pieces that fit together should become one: `merged` is what they would be.
+bool worth_merging(const Piece& first, const Piece& second, const Piece& merged);
+
+/// Lanes that one unit of work covers along the last outer dimension.
+int64_t tile_for(const Piece& piece, int64_t lanes);
+
+/// Work below which a launch is not worth being shared among threads, in elements touched.
+constexpr int64_t kParallelElements = 32768;
+
+}  // namespace torch_lazy::compile

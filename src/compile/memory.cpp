@@ -1,0 +1,299 @@
+// Lifetimes, writes in place, and one arena for what lives only during the run.
+#include "compile/memory.h"
+
+#include "compile/emit.h"
+
+#include <algorithm>
+#include <map>
+#include <unordered_set>
+
+namespace torch_lazy::compile {
+namespace {
+
+constexpr int64_t kAlignment = 64;
+
+/// Whether a store writes every byte of the slot.
+bool covers(const Program& program, const Piece& piece, uint32_t slot) {
+  int64_t elements = 0;
+  int64_t size = 1;
+  for (const Term& term : piece.terms) {
+    if (term.op == Opcode::store && piece.accesses[term.place].slot == slot) {
+      const Access& access = piece.accesses[term.place];
+      int64_t count = access.mask >= 0 || !access.lookups.empty() ? 0 : 1;
+      for (int k = 0; k < piece.rank(); ++k) {
+        count *= access.strides[k] != 0 ? piece.sizes[k] : 1;
+      }
+      elements += count;
+      size = codegen::size_of(access.type);
+    }
+  }
+  return elements * size == program.slots[slot].nbytes;
+}
+
+bool has_checks(const Piece& piece) {
+  return std::any_of(piece.terms.begin(), piece.terms.end(),
+                     [](const Term& term) { return term.op == Opcode::check; });
+}
+
+class Planner {
+ public:
+  explicit Planner(const Program& program) : program_(program) {}
+
+  MemoryPlan run() {
+    make_batches();
+    find_lifetimes();
+    find_homes();
+    place_in_arena();
+    return std::move(plan_);
+  }
+
+ private:
+  void make_batches();
+  void find_lifetimes();
+  void find_homes();
+  void place_in_arena();
+
+  const Program& program_;
+  MemoryPlan plan_;
+};
+
+void Planner::make_batches() {
+  std::unordered_set<uint32_t> reads;
+  std::unordered_set<uint32_t> writes;
+  bool open = false;
+  for (uint32_t i = 0; i < program_.steps.size(); ++i) {
+    const Step& step = program_.steps[i];
+    if (step.kind == Step::Kind::call) {
+      plan_.batches.push_back({{i}, {}});
+      open = false;
+      continue;
+    }
+    bool fits = open;
+    for (uint32_t slot : step.reads) {
+      fits = fits && !writes.count(slot);
+    }
+    for (uint32_t slot : step.writes) {
+      const int32_t base = program_.slots[slot].base;
+      fits =
+          fits && !writes.count(slot) && (base < 0 || (!reads.count(base) && !writes.count(base)));
+    }
+    // What this one reads must not be overwritten by the others.
+    for (uint32_t slot : writes) {
+      const int32_t base = program_.slots[slot].base;
+      fits = fits && (base < 0 || std::find(step.reads.begin(), step.reads.end(),
+                                            static_cast<uint32_t>(base)) == step.reads.end());
+    }
+    if (!fits) {
+      plan_.batches.push_back({});
+      reads.clear();
+      writes.clear();
+      open = true;
+    }
+    plan_.batches.back().steps.push_back(i);
+    reads.insert(step.reads.begin(), step.reads.end());
+    writes.insert(step.writes.begin(), step.writes.end());
+  }
+}
+
+void Planner::find_lifetimes() {
+  plan_.last_use.assign(program_.slots.size(), 0);
+  for (size_t b = 0; b < plan_.batches.size(); ++b) {
+    for (uint32_t i : plan_.batches[b].steps) {
+      const Step& step = program_.steps[i];
+      for (uint32_t slot : step.reads) {
+        plan_.last_use[slot] = b;
+      }
+      for (uint32_t slot : step.writes) {
+        plan_.last_use[slot] = b;
+        if (program_.slots[slot].base >= 0) {
+          uint32_t base = static_cast<uint32_t>(program_.slots[slot].base);
+          plan_.last_use[base] = std::max(plan_.last_use[base], b);
+        }
+      }
+      const bool fallible = step.kind == Step::Kind::call
+                                ? is_fallible(program_.graph->nodes[step.node])
+                                : has_checks(step.piece);
+      if (fallible) {
+        plan_.last_fallible = b + 1;
+      }
+    }
+  }
+}
+
+void Planner::find_homes() {
+  plan_.homes.resize(program_.slots.size());
+  std::vector<char> outside(program_.slots.size(), 0);  // by group: a parameter's or a call's
+  std::vector<char> parameter(program_.slots.size(), 0);
+  std::vector<char> survives(program_.slots.size(), 0);  // by group
+  for (uint32_t slot = 0; slot < program_.slots.size(); ++slot) {
+    plan_.homes[slot].group = slot;
+    const Slot& s = program_.slots[slot];
+    outside[slot] = s.parameter && !s.fresh;
+    parameter[slot] = outside[slot];
+    survives[slot] = s.survives;
+  }
+  for (size_t b = 0; b < plan_.batches.size(); ++b) {
+    for (uint32_t i : plan_.batches[b].steps) {
+      const Step& step = program_.steps[i];
+      const bool call = step.kind == Step::Kind::call;
+      for (uint32_t slot : step.writes) {
+        const int32_t base = program_.slots[slot].base;
+        Home& home = plan_.homes[slot];
+        home.covered = !call && covers(program_, step.piece, slot);
+        if (base < 0) {
+          outside[slot] = call;
+          continue;
+        }
+        const uint32_t group = plan_.homes[base].group;
+        bool in_place = !program_.slots[base].survives && plan_.last_use[base] <= b &&
+                        (call || can_write_in_place(step.piece, slot, static_cast<uint32_t>(base)));
+        // Data that was there before the run stays as it is until nothing can fail any more.
+        if (parameter[group] && (b < plan_.last_fallible)) {
+          in_place = false;
+        }
+        if (in_place) {
+          home.in_place = true;
+          home.group = group;
+          survives[group] |= program_.slots[slot].survives;
+        } else {
+          outside[slot] = call;
+        }
+      }
+    }
+  }
+  for (uint32_t slot = 0; slot < program_.slots.size(); ++slot) {
+    Home& home = plan_.homes[slot];
+    home.kind = outside[home.group]    ? Home::Kind::outside
+                : survives[home.group] ? Home::Kind::own
+                                       : Home::Kind::arena;
+  }
+  for (size_t b = 0; b < plan_.batches.size(); ++b) {
+    for (uint32_t i : plan_.batches[b].steps) {
+      const Step& step = program_.steps[i];
+      for (const auto* list : {&step.reads}) {
+        for (uint32_t slot : *list) {
+          if (plan_.last_use[slot] == b && !program_.slots[slot].survives) {
+            plan_.batches[b].done.push_back(slot);
+          }
+        }
+      }
+      for (uint32_t slot : step.writes) {
+        if (plan_.last_use[slot] == b && !program_.slots[slot].survives) {
+          plan_.batches[b].done.push_back(slot);
+        }
+        const int32_t base = program_.slots[slot].base;
+        if (base >= 0 && plan_.last_use[base] == b && !program_.slots[base].survives) {
+          plan_.batches[b].done.push_back(static_cast<uint32_t>(base));
+        }
+      }
+    }
+  }
+}
+
+void Planner::place_in_arena() {
+  struct Life {
+    size_t begin = SIZE_MAX;
+    size_t end = 0;
+    int64_t bytes = 0;
+  };
+  std::map<uint32_t, Life> lives;
+  for (size_t b = 0; b < plan_.batches.size(); ++b) {
+    for (uint32_t i : plan_.batches[b].steps) {
+      const Step& step = program_.steps[i];
+      auto touch = [&](uint32_t slot) {
+        const Home& home = plan_.homes[slot];
+        if (home.kind == Home::Kind::arena) {
+          Life& life = lives[home.group];
+          life.begin = std::min(life.begin, b);
+          life.end = std::max(life.end, plan_.last_use[slot]);
+          life.bytes = std::max(life.bytes, program_.slots[slot].nbytes);
+        }
+      };
+      std::for_each(step.reads.begin(), step.reads.end(), touch);
+      std::for_each(step.writes.begin(), step.writes.end(), touch);
+      for (uint32_t slot : step.writes) {
+        if (program_.slots[slot].base >= 0) {
+          touch(static_cast<uint32_t>(program_.slots[slot].base));
+        }
+      }
+    }
+  }
+  std::vector<std::pair<uint32_t, Life>> order(lives.begin(), lives.end());
+  std::stable_sort(order.begin(), order.end(),
+                   [](const auto& a, const auto& b) { return a.second.begin < b.second.begin; });
+  struct Block {
+    int64_t offset;
+    int64_t bytes;
+    size_t end;
+  };
+  std::vector<Block> live;  // by offset
+  std::map<uint32_t, int64_t> offsets;
+  for (const auto& [group, life] : order) {
+    live.erase(std::remove_if(live.begin(), live.end(),
+                              [&](const Block& block) { return block.end < life.begin; }),
+               live.end());
+    const int64_t bytes = (life.bytes + kAlignment - 1) / kAlignment * kAlignment;
+    // The smallest gap that is large enough.
+    int64_t best = -1;
+    int64_t best_gap = 0;
+    size_t best_at = live.size();
+    int64_t from = 0;
+    for (size_t k = 0; k < live.size(); ++k) {
+      const int64_t gap = live[k].offset - from;
+      if (gap >= bytes && (best < 0 || gap < best_gap)) {
+        best = from;
+        best_gap = gap;
+        best_at = k;
+      }
+      from = live[k].offset + live[k].bytes;
+    }
+    if (best < 0) {
+      best = from;
+    }
+    live.insert(live.begin() + static_cast<std::ptrdiff_t>(best_at), {best, bytes, life.end});
+    offsets[group] = best;
+    plan_.arena_bytes = std::max(plan_.arena_bytes, best + bytes);
+  }
+  for (Home& home : plan_.homes) {
+    if (home.kind == Home::Kind::arena) {
+      auto it = offsets.find(home.group);
+      home.offset = it == offsets.end() ? 0 : it->second;
+    }
+  }
+}
+
+}  // namespace
+
+bool is_fallible(const GraphNode& node) {
+  // These fail only when memory runs out: what their arguments allow was checked when recorded.
+  static const std::unordered_set<std::string> safe = {
+      "aten::mm",
+      "aten::addmm",
+      "aten::bmm",
+      "aten::baddbmm",
+      "aten::linear",
+      "aten::convolution",
+      "aten::mv",
+      "aten::dot",
+      "aten::convolution_backward",
+      "aten::native_batch_norm",
+      "aten::native_batch_norm_backward",
+      "aten::max_pool2d_with_indices",
+      "aten::max_pool2d_with_indices_backward",
+      "aten::avg_pool2d",
+      "aten::avg_pool2d_backward",
+      "aten::_adaptive_avg_pool2d",
+      "aten::_adaptive_avg_pool2d_backward",
+      "aten::cumsum",
+      "aten::_scaled_dot_product_flash_attention_for_cpu",
+      "aten::_scaled_dot_product_flash_attention_for_cpu_backward",
+      "aten::embedding_dense_backward",
+  };
+  return !safe.count(node.description->op->name);
+}
+
+MemoryPlan plan_memory(const Program& program) {
+  return Planner(program).run();
+}
+
+}  // namespace torch_lazy::compile

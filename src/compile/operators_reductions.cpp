@@ -1,0 +1,320 @@
+// Rows of the table of operators: sums, means, extremes and losses over dimensions.
+#include "compile/lowering.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+
+namespace torch_lazy::compile {
+namespace {
+
+/// The dimensions that an argument names: all of them when it is absent or empty.
+std::optional<std::vector<int64_t>> dims_of(const Lowering& l, size_t argument, size_t rank) {
+  std::vector<int64_t> dims;
+  if (argument > 0) {
+    if (!l.is_constant(argument)) {
+      return std::nullopt;
+    }
+    const c10::IValue& value = l.constant(argument);
+    if (value.isInt()) {
+      dims.push_back(value.toInt());
+    } else if (value.isIntList()) {
+      dims = value.toIntVector();
+    } else if (!value.isNone()) {
+      return std::nullopt;
+    }
+  }
+  if (dims.empty()) {
+    dims.resize(rank);
+    std::iota(dims.begin(), dims.end(), 0);
+  }
+  for (int64_t& dim : dims) {
+    dim += dim < 0 ? static_cast<int64_t>(rank) : 0;
+  }
+  return rank == 0 ? std::vector<int64_t>() : dims;
+}
+
+int64_t count(at::IntArrayRef sizes, const std::vector<int64_t>& dims) {
+  int64_t elements = 1;
+  for (int64_t dim : dims) {
+    elements *= sizes[dim];
+  }
+  return elements;
+}
+
+/// The position of the argument `dim` of a reduction's overload; 0: it has none.
+size_t dim_argument(const Lowering& l) {
+  const auto& schema = l.description().op->handle.schema().arguments();
+  for (size_t i = 0; i < schema.size(); ++i) {
+    if (schema[i].name() == "dim") {
+      return i;
+    }
+  }
+  return 0;
+}
+
+struct Reduction {
+  Reduction(Lowering& lowering, Type computed) : l(lowering), type(computed) {
+    const Layout& layout = l.layout(0);
+    dims = dims_of(l, dim_argument(l), layout.sizes.size());
+    if (!dims || layout.sizes.empty()) {
+      l.fail();
+      return;
+    }
+    elements = count(layout.sizes, *dims);
+    l.begin_reduction(layout.sizes, *dims);
+    x = l.load(0, type);
+  }
+
+  bool finish(int32_t value) {
+    l.store(0, value);
+    l.end();
+    return true;
+  }
+
+  Lowering& l;
+  Type type;
+  std::optional<std::vector<int64_t>> dims;
+  int64_t elements = 1;
+  int32_t x = -1;
+};
+
+/// The type in which a sum of a result of this dtype is accumulated.
+std::optional<Type> sum_type(const Lowering& l) {
+  const std::optional<Type> type = type_of(l.result_layout(0).dtype);
+  if (!type || *type == Type::boolean || !l.is_tensor(0) || !type_of(l.layout(0).dtype)) {
+    return std::nullopt;
+  }
+  return codegen::is_float(*type) ? compute_type(*type) : Type::i64;
+}
+
+template <Opcode op>
+bool sum_like(Lowering& l) {
+  const std::optional<Type> type = sum_type(l);
+  if (!type) {
+    return false;
+  }
+  Reduction r(l, *type);
+  return !l.failed() && r.finish(l.make(op, r.x));
+}
+
+bool mean(Lowering& l) {
+  const std::optional<Type> type = sum_type(l);
+  if (!type || !codegen::is_float(*type)) {
+    return false;
+  }
+  Reduction r(l, *type);
+  if (l.failed()) {
+    return false;
+  }
+  return r.finish(l.make(Opcode::div, l.make(Opcode::reduce_sum, r.x),
+                         l.fixed(*type, static_cast<double>(r.elements))));
+}
+
+template <Opcode op>
+bool extreme(Lowering& l) {
+  const std::optional<Type> type = type_of(l.layout(0).dtype);
+  if (!type || *type == Type::boolean || l.results() != 1) {
+    return false;
+  }
+  Reduction r(l, compute_type(*type));
+  return !l.failed() && r.finish(l.make(op, r.x));
+}
+
+/// max.dim and min.dim: values and positions.
+template <Opcode op, Opcode position>
+bool extreme_with_index(Lowering& l) {
+  const std::optional<Type> type = type_of(l.layout(0).dtype);
+  if (!type || *type == Type::boolean || l.is_tensor(1)) {
+    return false;
+  }
+  if (l.results() == 1) {
+    return extreme<op>(l);
+  }
+  if (!l.is_constant(1) || !l.constant(1).isInt()) {
+    return false;
+  }
+  Reduction r(l, compute_type(*type));
+  if (l.failed()) {
+    return false;
+  }
+  l.store(0, l.make(op, r.x));
+  l.store(1, l.make(position, r.x));
+  l.end();
+  return true;
+}
+
+template <Opcode op>
+bool position(Lowering& l) {
+  const std::optional<Type> type = type_of(l.layout(0).dtype);
+  if (!type || *type == Type::boolean) {
+    return false;
+  }
+  Reduction r(l, compute_type(*type));
+  return !l.failed() && r.finish(l.make(op, r.x));
+}
+
+template <Opcode op>
+bool truth(Lowering& l) {
+  if (!type_of(l.layout(0).dtype)) {
+    return false;
+  }
+  Reduction r(l, Type::boolean);
+  return !l.failed() && r.finish(l.make(op, r.x));
+}
+
+/// var.correction and its relatives: sum of squared distances over n - correction.
+template <bool root, bool with_mean>
+bool variance(Lowering& l) {
+  const std::string& name = l.description().op->name;
+  if (name.find(".correction") == std::string::npos) {
+    return false;
+  }
+  const std::optional<Type> type = sum_type(l);
+  if (!type || !codegen::is_float(*type)) {
+    return false;
+  }
+  Reduction r(l, *type);
+  if (l.failed()) {
+    return false;
+  }
+  const int32_t n = l.fixed(*type, static_cast<double>(r.elements));
+  const int32_t average = l.make(Opcode::div, l.make(Opcode::reduce_sum, r.x), n);
+  const int32_t distance = l.make(Opcode::sub, r.x, average);
+  const int32_t sum = l.make(Opcode::reduce_sum, l.make(Opcode::mul, distance, distance));
+  const int32_t correction = l.is_absent(2) ? l.constant_of(*type, 1) : l.number(2, *type);
+  const int32_t rest =
+      l.make(Opcode::max, l.make(Opcode::sub, n, correction), l.constant_of(*type, 0));
+  int32_t value = l.make(Opcode::div, sum, rest);
+  if (root) {
+    value = l.make(Opcode::sqrt, value);
+  }
+  l.store(0, value);
+  if (with_mean) {
+    l.store(1, average);
+  }
+  l.end();
+  return true;
+}
+
+bool mse_loss(Lowering& l) {  // self, target, reduction
+  const std::optional<Type> type = type_of(l.result_layout(0).dtype);
+  if (!type || !codegen::is_float(*type) || l.layout(0).sizes != l.layout(1).sizes ||
+      l.layout(0).sizes.empty()) {
+    return false;
+  }
+  const Type computed = compute_type(*type);
+  const int64_t reduction = l.constant(2).toInt();
+  const auto& sizes = l.layout(0).sizes;
+  l.begin(sizes, reduction == 0 ? 0 : static_cast<int>(sizes.size()));
+  const int32_t difference = l.make(Opcode::sub, l.load(0, computed), l.load(1, computed));
+  int32_t value = l.make(Opcode::mul, difference, difference);
+  if (reduction != 0) {
+    value = l.make(Opcode::reduce_sum, value);
+  }
+  if (reduction == 1) {
+    const int64_t elements =
+        std::accumulate(sizes.begin(), sizes.end(), int64_t{1}, std::multiplies<>());
+    value = l.make(Opcode::div, value, l.fixed(computed, static_cast<double>(elements)));
+  }
+  l.store(0, value);
+  l.end();
+  return true;
+}
+
+/// self [n, classes], target [n], weight, reduction, ignore_index -> output, total_weight
+bool nll_loss_forward(Lowering& l) {
+  const Layout& self = l.layout(0);
+  const Layout& target = l.layout(1);
+  const std::optional<Type> type = type_of(self.dtype);
+  const int64_t reduction = l.constant(3).toInt();
+  if (!type || self.sizes.size() != 2 || target.dtype != at::kLong || !l.is_absent(2) ||
+      reduction == 0 || target.sizes.size() != 1 || self.sizes[0] == 1) {
+    return false;
+  }
+  const Type computed = compute_type(*type);
+  l.begin(target.sizes, 1);
+  const int32_t t = l.load(1, Type::i64);
+  const int32_t ignored =
+      l.make(Opcode::eq, t, l.constant_of(Type::i64, static_cast<double>(l.constant(4).toInt())));
+  const int32_t counted = l.make(Opcode::bit_not, ignored);
+  const int32_t below =
+      l.make(Opcode::lt, t, l.fixed(Type::i64, static_cast<double>(self.sizes[1])));
+  const int32_t above = l.make(Opcode::ge, t, l.constant_of(Type::i64, 0));
+  const int32_t inside = l.make(Opcode::bit_and, below, above);
+  const int32_t check = l.make(Opcode::check, l.make(Opcode::bit_or, inside, ignored));
+  l.piece().terms[check].place = 0;
+  Access access;
+  access.slot = l.node().operands[l.argument(0).index];
+  access.type = *type;
+  access.offset = self.offset;
+  access.strides = Sizes{self.strides[0]};
+  access.lookups.push_back({t, self.strides[1]});
+  access.mask = l.make(Opcode::bit_and, inside, counted);
+  const int32_t picked = l.convert(l.piece().load(std::move(access)), computed);
+  const int32_t loss = l.make(Opcode::neg, l.make(Opcode::reduce_sum, picked));
+  const int32_t weight = l.make(Opcode::reduce_sum, l.convert(counted, computed));
+  l.store(0, reduction == 1 ? l.make(Opcode::div, loss, weight) : loss);
+  l.store(1, weight);
+  l.end();
+  return true;
+}
+
+/// grad_output, self, target, weight, reduction, ignore_index, total_weight
+bool nll_loss_backward(Lowering& l) {
+  const Layout& self = l.layout(1);
+  const Layout& target = l.layout(2);
+  const std::optional<Type> type = type_of(self.dtype);
+  const int64_t reduction = l.constant(4).toInt();
+  if (!type || self.sizes.size() != 2 || target.dtype != at::kLong || !l.is_absent(3) ||
+      reduction == 0 || target.sizes.size() != 1 || self.sizes[1] == 1) {
+    return false;
+  }
+  const Type computed = compute_type(*type);
+  l.begin(self.sizes);
+  Layout column = target;
+  column.sizes.push_back(1);
+  column.strides.push_back(1);
+  const int32_t t = l.load_layout(l.node().operands[l.argument(2).index], column, Type::i64);
+  const int32_t position = l.piece().add(Opcode::index, Type::i64);
+  l.piece().terms[position].place = l.piece().rank() - 1;
+  const int32_t counted =
+      l.make(Opcode::ne, t, l.constant_of(Type::i64, static_cast<double>(l.constant(5).toInt())));
+  const int32_t hit = l.make(Opcode::bit_and, l.make(Opcode::eq, position, t), counted);
+  int32_t value = l.make(Opcode::neg, l.load(0, computed));
+  if (reduction == 1) {
+    value = l.make(Opcode::div, value, l.load(6, computed));
+  }
+  l.store(0, l.make(Opcode::select, hit, value, l.constant_of(computed, 0)));
+  l.end();
+  return true;
+}
+
+constexpr OperatorRow kRows[] = {
+    {"all", truth<Opcode::reduce_all>},
+    {"amax", extreme<Opcode::reduce_max>},
+    {"amin", extreme<Opcode::reduce_min>},
+    {"any", truth<Opcode::reduce_any>},
+    {"argmax", position<Opcode::reduce_argmax>},
+    {"argmin", position<Opcode::reduce_argmin>},
+    {"max", extreme_with_index<Opcode::reduce_max, Opcode::reduce_argmax>},
+    {"mean", mean},
+    {"min", extreme_with_index<Opcode::reduce_min, Opcode::reduce_argmin>},
+    {"mse_loss", mse_loss},
+    {"nll_loss_backward", nll_loss_backward},
+    {"nll_loss_forward", nll_loss_forward},
+    {"prod", sum_like<Opcode::reduce_prod>},
+    {"std", variance<true, false>},
+    {"std_mean", variance<true, true>},
+    {"sum", sum_like<Opcode::reduce_sum>},
+    {"var", variance<false, false>},
+    {"var_mean", variance<false, true>},
+};
+
+}  // namespace
+
+c10::ArrayRef<OperatorRow> reduction_rows() {
+  return kRows;
+}
+
+}  // namespace torch_lazy::compile

@@ -1,0 +1,66 @@
+// What the compiler makes of a graph: pieces that become kernels, and calls of PyTorch's kernels,
+// in the order in which they run, over slots with planned memory.
+#pragma once
+
+#include "compile/piece.h"
+#include <torch_lazy/graph.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace torch_lazy::compile {
+
+struct Step {
+  enum class Kind : uint8_t { piece, call } kind = Kind::call;
+  Piece piece;            // piece
+  uint32_t node = 0;      // call: the graph's node
+  uint32_t position = 0;  // in the program that was recorded
+
+  c10::SmallVector<uint32_t, 6> reads;   // slots
+  c10::SmallVector<uint32_t, 3> writes;  // slots that it makes
+};
+
+struct Slot {
+  int64_t nbytes = 0;
+  int32_t base = -1;       // a write: the slot whose next version this is
+  bool parameter = false;  // its data is there before the run
+  bool fresh = false;      // a parameter without content: memory to be made
+  bool survives = false;   // needed after the run: a root, or a parameter that is not donated
+};
+
+struct Program {
+  std::shared_ptr<const Graph> graph;
+  std::vector<Slot> slots;  // the graph's, then the compiler's own
+  std::vector<Step> steps;
+
+  uint32_t new_slot(int64_t nbytes) {
+    Slot slot;
+    slot.nbytes = nbytes;
+    slots.push_back(slot);
+    return static_cast<uint32_t>(slots.size() - 1);
+  }
+};
+
+/// Fills in `reads` and `writes` from the piece or the node.
+void find_uses(const Program& program, Step& step);
+
+std::string text(const Program& program);
+
+// ---- The passes, in order; each is a file
+// --------------------------------------------------------
+
+/// Every node as pieces where the table of operators knows it, else as a call.
+Program lower(std::shared_ptr<const Graph> graph);
+
+/// Merges pieces where that saves memory traffic.
+Program fuse(Program program);
+
+/// Takes away what nothing needs.
+Program drop_dead(Program program);
+
+/// All passes.
+Program compile(std::shared_ptr<const Graph> graph);
+
+}  // namespace torch_lazy::compile
