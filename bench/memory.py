@@ -5,6 +5,7 @@ Each side runs in a process of its own, in which all CPU memory comes from the c
 
 import ctypes
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ TARGET = 1.1
 
 
 def memory(cpp: Path) -> Iterator[Row]:
-    eager, lazy = (_in_process(device, cpp) for device in ("cpu", "lazy"))
+    eager, lazy = (peak_memory(NAME, device, cpp) for device in ("cpu", "lazy"))
     yield Row(
         "memory",
         f"{NAME}, peak of a step",
@@ -34,13 +35,14 @@ def memory(cpp: Path) -> Iterator[Row]:
     )
 
 
-def _in_process(device: str, cpp: Path) -> dict[str, int]:
-    command = [sys.executable, __file__, device, str(cpp / "libcounting_allocator.so")]
-    run = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+def peak_memory(name: str, device: str, cpp: Path, compiler: str = "off") -> dict[str, int]:
+    command = [sys.executable, __file__, name, device, str(cpp / "libcounting_allocator.so")]
+    environment = os.environ | {"TORCH_LAZY_COMPILER": compiler}
+    run = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment)
     return json.loads(run.stdout.splitlines()[-1])
 
 
-def _measure(device: str, library: str) -> dict[str, int]:
+def _measure(name: str, device: str, library: str) -> dict[str, int]:
     import torch
     import workloads
 
@@ -48,7 +50,7 @@ def _measure(device: str, library: str) -> dict[str, int]:
     counter.peak_bytes.restype = counter.bytes_in_use.restype = ctypes.c_int64
     counter.start_counting()
     torch.set_num_threads(1)
-    training = workloads.REAL[NAME](device)
+    training = (workloads.REAL | workloads.COMPILED)[name](device)
     for _ in range(3):
         training.step()
     counter.reset_peak()
@@ -58,4 +60,4 @@ def _measure(device: str, library: str) -> dict[str, int]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(_measure(sys.argv[1], sys.argv[2])))
+    print(json.dumps(_measure(*sys.argv[1:])))

@@ -14,15 +14,24 @@ class Row:
     value: float
     unit: str = "x"
     target: float | None = None
-    """The most the value may be; None for a row that only informs."""
+    """The most the value may be."""
+    least: float | None = None
+    """The least it may be; a row without either only informs."""
     note: str = ""
     data: dict[str, Any] = field(default_factory=dict)
 
     @property
     def verdict(self) -> str:
-        if self.target is None:
+        if self.target is None and self.least is None:
             return ""
-        return "ok" if self.value <= self.target else "MISSED"
+        met = self.value <= self.target if self.least is None else self.value >= self.least
+        return "ok" if met else "MISSED"
+
+    @property
+    def limit(self) -> str:
+        if self.least is not None:
+            return "≥ " + format_value(self.least, self.unit)
+        return "" if self.target is None else "≤ " + format_value(self.target, self.unit)
 
 
 def format_value(value: float, unit: str) -> str:
@@ -36,7 +45,7 @@ def format_value(value: float, unit: str) -> str:
 class Table:
     """Prints rows as they come, under one heading per part."""
 
-    WIDTHS = (44, 14, 10, 8)
+    WIDTHS = (48, 14, 10, 8)
 
     def __init__(self) -> None:
         self.rows: list[Row] = []
@@ -46,18 +55,17 @@ class Table:
         for row in rows:
             if row.part != self._part:
                 self._part = row.part
-                self._line((row.part, "value", "at most", "verdict", ""))
+                self._line((row.part, "value", "target", "verdict", ""))
                 print("-" * (sum(self.WIDTHS) + len(self.WIDTHS)))
-            target = "" if row.target is None else format_value(row.target, row.unit)
             value = format_value(row.value, row.unit)
-            self._line((f"  {row.name}", value, target, row.verdict, row.note))
+            self._line((f"  {row.name}", value, row.limit, row.verdict, row.note))
             self.rows.append(row)
-        print(flush=True)
+        print()
 
     def _line(self, cells: tuple[str, ...]) -> None:
         name, *rest = cells
         aligned = [f"{c:>{w}}" for c, w in zip(rest, self.WIDTHS[1:], strict=False)]
-        print(f"{name:<{self.WIDTHS[0]}}", *aligned, f" {rest[-1]}".rstrip())
+        print(f"{name:<{self.WIDTHS[0]}}", *aligned, f" {rest[-1]}".rstrip(), flush=True)
 
     def missed(self) -> Iterator[Row]:
         return (row for row in self.rows if row.verdict == "MISSED")

@@ -7,6 +7,7 @@ import platform
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+import compiler
 import torch
 from changing_numbers import numbers
 from memory import memory
@@ -23,6 +24,9 @@ def main() -> None:
     parser.add_argument("--only", help="parts to run, separated by commas")
     parser.add_argument("--threads", type=int, default=1, help="threads of PyTorch's kernels")
     parser.add_argument("--turns", type=int, default=40, help="how often competitors take turns")
+    parser.add_argument(
+        "--no-compile", action="store_true", help="leave torch.compile out, which takes minutes"
+    )
     parser.add_argument("--callgrind", action="store_true", help="count instructions too (slow)")
     parser.add_argument("--check", action="store_true", help="fail when a target is missed")
     parser.add_argument("--cpp", type=Path, default=ROOT / "build/bench/cpp")
@@ -36,23 +40,46 @@ def main() -> None:
         "numbers": numbers,
         "overlap": overlap,
         "memory": lambda: memory(args.cpp),
+        "compiler.speed": lambda: compiler.speed(args.turns // 2, not args.no_compile),
+        "compiler.first-steps": lambda: compiler.first_steps(not args.no_compile),
+        "compiler.lengths": compiler.lengths,
+        "compiler.memory": lambda: compiler.memory(args.cpp),
+        "compiler.roofline": lambda: compiler.roofline(args.turns),
+        "compiler.bits": compiler.bits,
     }
-    chosen = args.only.split(",") if args.only else list(parts)
-    if unknown := set(chosen) - set(parts):
-        parser.error(f"no part {', '.join(unknown)}; there are {', '.join(parts)}")
+    chosen = list(parts)
+    if args.only:
+        names = args.only.split(",")
+        if unknown := [name for name in names if not any(_within(part, name) for part in parts)]:
+            parser.error(f"no part {', '.join(unknown)}; there are {', '.join(parts)}")
+        chosen = [part for part in parts if any(_within(part, name) for name in names)]
 
-    print(f"PyTorch {torch.__version__}, {os.cpu_count()} cores, {args.threads} in use")
-    print("Ratios are torch-lazy's time (or memory) by eager's, medians of interleaved turns.\n")
+    load = os.getloadavg()[0]
+    print(
+        f"PyTorch {torch.__version__}, {os.cpu_count()} cores, {args.threads} in use, load {load}"
+    )
+    print("Ratios are torch-lazy's time (or memory) by eager's, medians of interleaved turns;")
+    print("where the compiler's speed is measured, the other's time by torch-lazy's.\n")
     table = Table()
     for name in chosen:
         table.add(parts[name]())
-    facts = {"torch": torch.__version__, "machine": platform.processor(), "threads": args.threads}
+    facts = {
+        "torch": torch.__version__,
+        "machine": platform.processor(),
+        "threads": args.threads,
+        "load": load,
+    }
     table.save(str(args.out), facts)
     missed = [row.name for row in table.missed()]
     print(f"Targets missed: {', '.join(missed)}" if missed else "All targets met.")
     print(f"Details: {os.path.relpath(args.out)}")
     if missed and args.check:
         raise SystemExit(1)
+
+
+def _within(part: str, name: str) -> bool:
+    """Whether the name chooses the part: "compiler" chooses "compiler.speed" and all the others."""
+    return part == name or part.startswith(name + ".")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Interleaved timing: competitors take turns, and only ratios within one turn count."""
 
 import gc
+import math
 import statistics
 import time
 from collections.abc import Callable, Mapping
@@ -21,11 +22,13 @@ def race(
     turns: int,
     steps: int,
     clock: Callable[[], float] = time.process_time,
+    seconds: float = math.inf,
 ) -> dict[str, list[float]]:
     """Seconds per step by competitor, one number per turn: the median of `steps` steps in a row.
 
     Whoever begins changes from turn to turn. With one thread the process's CPU time is the time a
-    step takes, and other processes on the machine do not count.
+    step takes, and other processes on the machine do not count. No turn begins after `seconds`,
+    except the first three.
     """
     for competitor in competitors.values():
         _time(competitor, WARM_UP_STEPS, clock)
@@ -33,8 +36,11 @@ def race(
     results: dict[str, list[float]] = {name: [] for name in names}
     gc.collect()
     gc.disable()
+    end = time.monotonic() + seconds
     try:
         for turn in range(turns):
+            if turn >= 3 and time.monotonic() > end:
+                break
             first = turn % len(names)
             for name in names[first:] + names[:first]:
                 results[name].append(_time(competitors[name], steps, clock))

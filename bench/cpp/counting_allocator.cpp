@@ -17,34 +17,38 @@ void count(int64_t bytes) {
   }
 }
 
-/// What is allocated, and how much it counts for.
-struct Block {
-  c10::DataPtr data;
-  int64_t nbytes;
-};
+c10::Allocator* plain = nullptr;
 
-void free_block(void* context) {
-  auto* block = static_cast<Block*>(context);
-  count(-block->nbytes);
-  delete block;
+// A block's size stands in front of it, and the pointer is its own context: oneDNN asks for that.
+constexpr int64_t kHeader = 64;  // as much as memory is aligned to
+
+void free_block(void* data) {
+  if (data == nullptr) {
+    return;
+  }
+  char* block = static_cast<char*>(data) - kHeader;
+  count(-*reinterpret_cast<int64_t*>(block));
+  plain->raw_deallocate(block);
 }
 
 class CountingAllocator final : public c10::Allocator {
  public:
-  explicit CountingAllocator(c10::Allocator& plain) : plain_(plain) {}
-
   c10::DataPtr allocate(size_t nbytes) override {
-    auto* block = new Block{plain_.allocate(nbytes), static_cast<int64_t>(nbytes)};
-    count(block->nbytes);
-    return {block->data.get(), block, &free_block, at::Device(at::kCPU)};
+    if (nbytes == 0) {
+      return {nullptr, at::Device(at::kCPU)};
+    }
+    auto* block = static_cast<char*>(plain->raw_allocate(nbytes + kHeader));
+    *reinterpret_cast<int64_t*>(block) = static_cast<int64_t>(nbytes);
+    count(static_cast<int64_t>(nbytes));
+    char* data = block + kHeader;
+    return {data, data, &free_block, at::Device(at::kCPU)};
   }
+
+  c10::DeleterFnPtr raw_deleter() const override { return &free_block; }
 
   void copy_data(void* to, const void* from, size_t nbytes) const override {
     default_copy_data(to, from, nbytes);
   }
-
- private:
-  c10::Allocator& plain_;
 };
 
 }  // namespace
@@ -52,7 +56,8 @@ class CountingAllocator final : public c10::Allocator {
 extern "C" {
 
 __attribute__((visibility("default"))) void start_counting() {
-  static CountingAllocator allocator(*c10::GetDefaultCPUAllocator());
+  static CountingAllocator allocator;
+  plain = c10::GetDefaultCPUAllocator();
   c10::SetCPUAllocator(&allocator, /*priority=*/100);
 }
 

@@ -316,12 +316,14 @@ class Identifier {
   Key& key_;
 };
 
-/// Switches of the process that change the layout of results.
+/// Switches of the process that change the layout of results, or what executes them: a graph that
+/// was compiled under one is not used under another.
 uint64_t process_state() {
   const at::Context& context = at::globalContext();
   return static_cast<uint64_t>(c10::get_default_dtype_as_scalartype()) |
          static_cast<uint64_t>(context.userEnabledMkldnn()) << 8 |
-         static_cast<uint64_t>(context.deterministicAlgorithms()) << 9;
+         static_cast<uint64_t>(context.deterministicAlgorithms()) << 9 |
+         static_cast<uint64_t>(settings().compiler.load(std::memory_order_relaxed)) << 10;
 }
 
 /// Which operands share memory decides whether a write is legal (and eager checks it): for each

@@ -16,17 +16,19 @@ extern "C" {
 #define TORCH_LAZY_CODEGEN_VERSION 1
 int tlc_version(void);
 
-/* A target: "host", or the names of x86-64 levels "x86-64" (SSE2 only), "x86-64-v3" (AVX2 and FMA), "x86-64-v4".
- * Null when code cannot be made for it; then *error (if asked for) is a message to free with tlc_free. */
+/* A target: "host", or the names of x86-64 levels: "x86-64" (SSE2 only), "x86-64-v2", "x86-64-v3"
+ * (AVX2 and FMA), "x86-64-v4". Null when code cannot be made for it; then *error (if asked for) is
+ * a message to free with tlc_free. */
 typedef struct tlc_target tlc_target;
 tlc_target* tlc_open(const char* target, char** error);
 void tlc_close(tlc_target* target);
 
-/* The processor and its features: equal texts take equal machine code. Lives as long as the target. */
+/* The processor, its features and the build of the code generator: where these texts are equal, the
+ * machine code can be exchanged. Lives as long as the target. */
 const char* tlc_features(const tlc_target* target);
 
 typedef struct {
-  char* object; /* relocatable machine code; free with tlc_free; null: failed */
+  char* object; /* machine code behind a head of ours; free with tlc_free; null: failed */
   size_t size;
   char* error;       /* a message when it failed; free with tlc_free */
   double seconds[3]; /* making the loops, optimizing them, making machine code */
@@ -38,8 +40,9 @@ tlc_result tlc_compile(const tlc_target* target, const char* kernel_text);
 /* For people: "ir" before and "optimized" after LLVM's passes, "assembly". Free with tlc_free. */
 char* tlc_show(const tlc_target* target, const char* kernel_text, const char* what, char** error);
 
-/* Loads machine code made by tlc_compile (now, or by another process with equal features). The
- * function is `void (*)(const Call*)`, see kernel.h. Nothing in it may refer to symbols outside. */
+/* Loads machine code made by tlc_compile (now, or by another process with equal features); other
+ * bytes, of another version or processor, or damaged, are an error. The function is
+ * `void (*)(const Call*)`, see kernel.h. Nothing in it may refer to symbols outside. */
 typedef struct tlc_code tlc_code;
 tlc_code* tlc_load(tlc_target* target, const char* object, size_t size, char** error);
 void* tlc_function(const tlc_code* code);

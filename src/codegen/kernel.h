@@ -46,8 +46,8 @@ enum class Opcode : uint8_t {
   bit_or,
   bit_xor,
   bit_not,
-  shift_left,
-  shift_right,  // arithmetic
+  shift_left,   // by a number of bits outside of the type: 0
+  shift_right,  // arithmetic; by a number of bits outside of the type: by all but one
   // Comparisons: operands of one type, result boolean. With NaN all are false but `ne`.
   eq,
   ne,
@@ -55,8 +55,11 @@ enum class Opcode : uint8_t {
   le,
   gt,
   ge,
-  select,   // boolean, a, b: a where true
-  convert,  // any type to any type; to boolean: != 0; float to integer: towards zero
+  select,  // boolean, a, b: a where true
+  // Any type to any type. To boolean: != 0. Float to integer: towards zero; what does not fit (NaN
+  // also) becomes the least number, narrow types take the low bits of an i32. bf16 and f16: through
+  // f32, to the nearest, of two the even one.
+  convert,
   // Mathematics: f32; those that the table says so also f64.
   exp,
   exp2,
@@ -93,6 +96,8 @@ enum class Opcode : uint8_t {
   trunc,
   round,  // to even
   // Reductions over the inner dimensions: only in an `each` stage; the result belongs to the row.
+  // Of
+  // nothing: 0, 1, the greatest, the least number, false, true, position 0.
   reduce_sum,
   reduce_prod,
   reduce_min,  // NaN wins
@@ -115,19 +120,24 @@ struct Lookup {
   Stride stride = Stride::argument;
 };
 
-/// A place in memory for every index: base pointer + sum of index times stride, in elements.
+/// A place in memory for every index: base pointer + sum of index times stride, in elements. In a
+/// row stage all strides of inner dimensions are zero.
 struct Access {
   int32_t pointer = -1;
   std::vector<Stride> strides;  // by dimension, outer ones first
   std::vector<Lookup> lookups;
-  int32_t mask = -1;  // a boolean: where it is false nothing is read (and the value is 0) or written
+  int32_t mask =
+      -1;  // a boolean: where it is false nothing is read (and the value is 0) or written
 };
 
+/// Memory behind different pointers is different memory. Code may compute an element twice and
+/// write it again, but not where a pointer is read_write.
 enum class Use : uint8_t {
   read,
   write,
   read_write,  // an element is read before it is written, in one iteration
-  scratch,     // memory of the calling thread, kept from stage to stage of one row
+  scratch,     // memory of the calling thread, kept from stage to stage of one row (with lanes
+               // outer, where many rows run at once, it needs a stride along the lanes)
 };
 
 struct Pointer {
@@ -170,7 +180,7 @@ struct Kernel {
   int32_t rank() const { return outer + inner; }
 };
 
-// ---- Text ----------------------------------------------------------------------------------------
+// ---- Text ---------------------------------------------------------------------------------------
 
 /// Equal kernels have equal text.
 std::string text(const Kernel& kernel);
@@ -184,22 +194,22 @@ void verify(const Kernel& kernel);
 /// Whether the code generator has this operation for this type (of the operands).
 bool supports(Opcode op, Type type);
 
-// ---- Calls ---------------------------------------------------------------------------------------
+// ---- Calls --------------------------------------------------------------------------------------
 
-/// What a kernel is called with. The order of `numbers`: the sizes of all dimensions, then, access by
-/// access, the strides that are arguments (dimensions first, then lookups), then for every scratch
-/// pointer the offset in bytes of its memory in `scratch`.
+/// What a kernel is called with. The order of `numbers`: the sizes of all dimensions, then, access
+/// by access, the strides that are arguments (dimensions first, then lookups), then for every
+/// scratch pointer the offset in bytes of its memory in `scratch`.
 ///
 /// The work is cut into units. Lanes::inner: a unit is a row. Lanes::outer: a unit is `tile`
 /// neighbours (fewer at the end) along the last outer dimension; units run fastest along it.
 /// A kernel without outer dimensions has one unit (lanes inner only).
 struct Call {
-  void* const* pointers = nullptr;    // null for scratch
+  void* const* pointers = nullptr;  // null for scratch
   const int64_t* numbers = nullptr;
-  const void* arguments = nullptr;    // 8 bytes each: the scalar in its own type, at the front
-  char* scratch = nullptr;            // of this thread
-  int64_t* status = nullptr;          // see Opcode::check
-  int64_t begin = 0;                  // units
+  const void* arguments = nullptr;  // 8 bytes each: the scalar in its own type, at the front
+  char* scratch = nullptr;          // of this thread
+  int64_t* status = nullptr;        // see Opcode::check
+  int64_t begin = 0;                // units
   int64_t end = 0;
   int64_t tile = 0;
 };

@@ -38,8 +38,9 @@ class Verifier {
   static std::string name(int32_t value) { return std::string("%").append(std::to_string(value)); }
 
   void check_space() const {
-    if (kernel_.outer < 0 || kernel_.inner < 0) {
-      fail("a number of dimensions is negative");
+    constexpr int32_t kMost = 64;
+    if (kernel_.outer < 0 || kernel_.inner < 0 || kernel_.outer > kMost || kernel_.inner > kMost) {
+      fail("a number of dimensions is not in 0 to 64");
     }
     if (kernel_.lanes == Lanes::outer && kernel_.outer == 0) {
       fail("lanes outer needs an outer dimension");

@@ -8,7 +8,7 @@ namespace torch_lazy::compile {
 Program drop_dead(Program program) {
   std::vector<Step> kept;
   for (Step& step : program.steps) {
-    if (step.kind == Step::Kind::call || !step.writes.empty()) {
+    if (step.kind != Step::Kind::piece || !step.writes.empty()) {
       kept.push_back(std::move(step));
     }
   }
@@ -17,7 +17,7 @@ Program drop_dead(Program program) {
 }
 
 Program compile(std::shared_ptr<const Graph> graph) {
-  return drop_dead(fuse(lower(std::move(graph))));
+  return drop_dead(split_reductions(fuse(inline_fills(lower(std::move(graph))))));
 }
 
 std::string text(const Program& program) {
@@ -37,6 +37,10 @@ std::string text(const Program& program) {
         out << " slot" << slot;
       }
       out << "\n";
+    } else if (step.kind == Step::Kind::product) {
+      const Product& p = step.product;
+      out << "product slot" << p.a.slot << " " << p.a.layout.shape_text() << " slot" << p.b.slot
+          << " " << p.b.layout.shape_text() << " -> slot" << p.out.slot << "\n";
     } else {
       out << text(step.piece);
     }

@@ -104,7 +104,7 @@ void Fuser::connect() {
   // Effects, and operators that are not PyTorch's own, keep their order.
   int64_t last = -1;
   for (uint32_t i = 0; i < program_.steps.size(); ++i) {
-    if (!is_piece(i)) {
+    if (program_.steps[i].kind == Step::Kind::call) {
       const OperatorInfo& op = *program_.graph->nodes[program_.steps[i].node].description->op;
       if (op.effect || !op.aten) {
         if (last >= 0) {

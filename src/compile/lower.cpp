@@ -20,6 +20,12 @@ void put(List& list, uint32_t slot) {
 void find_uses(const Program& program, Step& step) {
   step.reads.clear();
   step.writes.clear();
+  if (step.kind == Step::Kind::product) {
+    put(step.reads, step.product.a.slot);
+    put(step.reads, step.product.b.slot);
+    put(step.writes, step.product.out.slot);
+    return;
+  }
   if (step.kind == Step::Kind::call) {
     const GraphNode& node = program.graph->nodes[step.node];
     for (uint32_t slot : node.operands) {
@@ -73,14 +79,13 @@ Program lower(std::shared_ptr<const Graph> graph) {
     Lowering lowering(program, i);
     std::vector<Step> steps;
     if (lower_node(lowering)) {
-      for (Piece& piece : lowering.take_pieces()) {
-        simplify(piece);
-        if (piece.terms.empty()) {
-          continue;
+      for (Step& step : lowering.take_steps()) {
+        if (step.kind == Step::Kind::piece) {
+          simplify(step.piece);
+          if (step.piece.terms.empty()) {
+            continue;
+          }
         }
-        Step step;
-        step.kind = Step::Kind::piece;
-        step.piece = std::move(piece);
         steps.push_back(std::move(step));
       }
     } else {

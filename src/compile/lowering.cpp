@@ -156,6 +156,11 @@ const Layout& Lowering::result_layout(size_t result) const {
                                  : d.operands[d.writes[result - d.fresh.size()].operand];
 }
 
+size_t Lowering::returned(size_t position) const {
+  const ReturnSource& source = description().returns[position];
+  return source.kind == ReturnSource::Kind::fresh ? static_cast<size_t>(source.index) : results();
+}
+
 void Lowering::begin(at::IntArrayRef sizes, int inner) {
   std::vector<int64_t> reduced;
   for (size_t k = sizes.size() - static_cast<size_t>(inner); k < sizes.size(); ++k) {
@@ -356,8 +361,23 @@ void Lowering::store(size_t result, int32_t value) {
 }
 
 void Lowering::end() {
-  pieces_.push_back(std::move(piece_));
+  Step step;
+  step.kind = Step::Kind::piece;
+  step.piece = std::move(piece_);
+  steps_.push_back(std::move(step));
   piece_ = Piece();
+}
+
+void Lowering::product(View a, View b, View out) {
+  Step step;
+  step.kind = Step::Kind::product;
+  step.product = {std::move(a), std::move(b), std::move(out)};
+  step.node = index_;
+  steps_.push_back(std::move(step));
+}
+
+View Lowering::view(size_t index) const {
+  return {node_.operands[argument(index).index], layout(index)};
 }
 
 namespace {
@@ -378,8 +398,9 @@ std::string row_name(const std::string& name) {
 const OperatorRow* find_row(const OperatorInfo& op) {
   static const auto* table = [] {
     auto* made = new std::unordered_map<std::string, const OperatorRow*>();
-    for (auto rows :
-         {pointwise_rows(), reduction_rows(), normalization_rows(), shape_rows(), foreach_rows()}) {
+    for (auto rows : {pointwise_rows(), reduction_rows(), normalization_rows(), shape_rows(),
+                      foreach_rows(), product_rows(), activation_rows(), arithmetic_rows(),
+                      batch_norm_rows(), indexing_rows(), loss_rows(), optimizer_rows()}) {
       for (const OperatorRow& row : rows) {
         const bool fresh = made->emplace(row.name, &row).second;
         TORCH_INTERNAL_ASSERT(fresh, "two rows for ", row.name);
@@ -404,7 +425,7 @@ bool lower_node(Lowering& lowering) {
     return false;
   }
   for (const Layout& layout : d.operands) {
-    if (!has_elements(layout)) {
+    if (!has_elements(layout) && !row->takes_empty) {
       return false;
     }
   }
@@ -418,7 +439,7 @@ bool lower_node(Lowering& lowering) {
     }
   }
   for (size_t i = 0; i < lowering.results(); ++i) {
-    if (!has_elements(lowering.result_layout(i))) {
+    if (!has_elements(lowering.result_layout(i)) && !row->takes_empty) {
       return false;
     }
   }

@@ -41,7 +41,11 @@ class Lowering {
 
   // ---- Results ----
   size_t results() const { return node_.outputs.size(); }  // fresh ones, then writes
-  bool wanted(size_t result) const { return node_.outputs[result] >= 0; }
+  bool wanted(size_t result) const {
+    return result < node_.outputs.size() && node_.outputs[result] >= 0;
+  }
+  /// The result that the operator returns at `position`; results() for one that was not asked for.
+  size_t returned(size_t position) const;
   const Layout& result_layout(size_t result) const;
 
   // ---- Making pieces ----
@@ -74,11 +78,15 @@ class Lowering {
   /// The piece is complete.
   void end();
 
+  /// A matrix product as a step of its own.
+  void product(View a, View b, View out);
+  View view(size_t argument) const;
+
   Type type(int32_t term) const { return piece_.terms[term].type; }
   bool failed() const { return failed_; }
   void fail() { failed_ = true; }
 
-  std::vector<Piece> take_pieces() { return std::move(pieces_); }
+  std::vector<Step> take_steps() { return std::move(steps_); }
 
  private:
   Sizes strides_for(const Layout& layout, bool rows_only);
@@ -90,7 +98,7 @@ class Lowering {
   at::DimVector full_;       // the sizes given to begin, with ones, in their own order
   std::vector<int> dim_of_;  // by dimension of full_: the piece's dimension, or -1
   std::vector<char> reduced_;
-  std::vector<Piece> pieces_;
+  std::vector<Step> steps_;
   bool failed_ = false;
 };
 
@@ -101,6 +109,7 @@ bool lower_node(Lowering& lowering);
 struct OperatorRow {
   const char* name;
   bool (*lower)(Lowering&);
+  bool takes_empty = false;  // also arguments and results without elements
 };
 
 c10::ArrayRef<OperatorRow> pointwise_rows();
@@ -108,5 +117,12 @@ c10::ArrayRef<OperatorRow> reduction_rows();
 c10::ArrayRef<OperatorRow> normalization_rows();
 c10::ArrayRef<OperatorRow> shape_rows();
 c10::ArrayRef<OperatorRow> foreach_rows();
+c10::ArrayRef<OperatorRow> product_rows();
+c10::ArrayRef<OperatorRow> activation_rows();
+c10::ArrayRef<OperatorRow> arithmetic_rows();
+c10::ArrayRef<OperatorRow> batch_norm_rows();
+c10::ArrayRef<OperatorRow> indexing_rows();
+c10::ArrayRef<OperatorRow> loss_rows();
+c10::ArrayRef<OperatorRow> optimizer_rows();
 
 }  // namespace torch_lazy::compile

@@ -63,7 +63,7 @@ void Planner::make_batches() {
   bool open = false;
   for (uint32_t i = 0; i < program_.steps.size(); ++i) {
     const Step& step = program_.steps[i];
-    if (step.kind == Step::Kind::call) {
+    if (step.kind != Step::Kind::piece) {
       plan_.batches.push_back({{i}, {}});
       open = false;
       continue;
@@ -112,7 +112,7 @@ void Planner::find_lifetimes() {
       }
       const bool fallible = step.kind == Step::Kind::call
                                 ? is_fallible(program_.graph->nodes[step.node])
-                                : has_checks(step.piece);
+                                : step.kind == Step::Kind::piece && has_checks(step.piece);
       if (fallible) {
         plan_.last_fallible = b + 1;
       }
@@ -139,7 +139,8 @@ void Planner::find_homes() {
       for (uint32_t slot : step.writes) {
         const int32_t base = program_.slots[slot].base;
         Home& home = plan_.homes[slot];
-        home.covered = !call && covers(program_, step.piece, slot);
+        home.covered = step.kind == Step::Kind::product ||
+                       (step.kind == Step::Kind::piece && covers(program_, step.piece, slot));
         if (base < 0) {
           outside[slot] = call;
           continue;

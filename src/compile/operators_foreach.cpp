@@ -42,6 +42,13 @@ class Element {
       return l_.constant_of(type_, 0);
     }
     const bool list = source.kind == ArgumentSource::Kind::number && source.numbers.size() > 1;
+    // With a truth value PyTorch has rules of its own.
+    const bool truth = source.kind == ArgumentSource::Kind::constant
+                           ? source.value.isBool()
+                           : l_.number_kind(argument, list ? k_ : 0).type == at::kBool;
+    if (truth) {
+      l_.fail();
+    }
     return l_.number(argument, type_, list ? k_ : 0);
   }
 

@@ -144,7 +144,10 @@ bool layer_norm_backward(Lowering& l) {
     return l.make(Opcode::mul, l.make(Opcode::sub, l.load(1, *type), l.load(3, *type)),
                   l.load(4, *type));
   };
-  if (l.wanted(0)) {
+  const size_t input = l.returned(0);
+  const size_t weight = l.returned(1);
+  const size_t bias = l.returned(2);
+  if (l.wanted(input)) {
     const int32_t xhat = normalized();
     int32_t g = l.load(0, *type);
     if (!l.is_absent(5)) {
@@ -156,26 +159,26 @@ bool layer_norm_backward(Lowering& l) {
         l.make(Opcode::div, l.make(Opcode::reduce_sum, l.make(Opcode::mul, g, xhat)), n);
     const int32_t inner =
         l.make(Opcode::sub, l.make(Opcode::sub, g, mean_g), l.make(Opcode::mul, xhat, mean_gx));
-    l.store(0, l.make(Opcode::mul, l.load(4, *type), inner));
+    l.store(input, l.make(Opcode::mul, l.load(4, *type), inner));
     l.end();
   }
-  if (l.wanted(1) || l.wanted(2)) {
-    const Layout& input = l.layout(1);
+  if (l.wanted(weight) || l.wanted(bias)) {
+    const Layout& x = l.layout(1);
     const size_t normalized_dims = l.constant(2).toIntVector().size();
     std::vector<int64_t> rows;
-    for (size_t k = 0; k + normalized_dims < input.sizes.size(); ++k) {
+    for (size_t k = 0; k + normalized_dims < x.sizes.size(); ++k) {
       rows.push_back(static_cast<int64_t>(k));
     }
     if (rows.empty()) {
       return false;
     }
-    l.begin_reduction(input.sizes, rows);
+    l.begin_reduction(x.sizes, rows);
     const int32_t g = l.load(0, *type);
-    if (l.wanted(1)) {
-      l.store(1, l.make(Opcode::reduce_sum, l.make(Opcode::mul, g, normalized())));
+    if (l.wanted(weight)) {
+      l.store(weight, l.make(Opcode::reduce_sum, l.make(Opcode::mul, g, normalized())));
     }
-    if (l.wanted(2)) {
-      l.store(2, l.make(Opcode::reduce_sum, g));
+    if (l.wanted(bias)) {
+      l.store(bias, l.make(Opcode::reduce_sum, g));
     }
     l.end();
   }

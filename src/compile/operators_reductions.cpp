@@ -222,74 +222,6 @@ bool mse_loss(Lowering& l) {  // self, target, reduction
   return true;
 }
 
-/// self [n, classes], target [n], weight, reduction, ignore_index -> output, total_weight
-bool nll_loss_forward(Lowering& l) {
-  const Layout& self = l.layout(0);
-  const Layout& target = l.layout(1);
-  const std::optional<Type> type = type_of(self.dtype);
-  const int64_t reduction = l.constant(3).toInt();
-  if (!type || self.sizes.size() != 2 || target.dtype != at::kLong || !l.is_absent(2) ||
-      reduction == 0 || target.sizes.size() != 1 || self.sizes[0] == 1) {
-    return false;
-  }
-  const Type computed = compute_type(*type);
-  l.begin(target.sizes, 1);
-  const int32_t t = l.load(1, Type::i64);
-  const int32_t ignored =
-      l.make(Opcode::eq, t, l.constant_of(Type::i64, static_cast<double>(l.constant(4).toInt())));
-  const int32_t counted = l.make(Opcode::bit_not, ignored);
-  const int32_t below =
-      l.make(Opcode::lt, t, l.fixed(Type::i64, static_cast<double>(self.sizes[1])));
-  const int32_t above = l.make(Opcode::ge, t, l.constant_of(Type::i64, 0));
-  const int32_t inside = l.make(Opcode::bit_and, below, above);
-  const int32_t check = l.make(Opcode::check, l.make(Opcode::bit_or, inside, ignored));
-  l.piece().terms[check].place = 0;
-  Access access;
-  access.slot = l.node().operands[l.argument(0).index];
-  access.type = *type;
-  access.offset = self.offset;
-  access.strides = Sizes{self.strides[0]};
-  access.lookups.push_back({t, self.strides[1]});
-  access.mask = l.make(Opcode::bit_and, inside, counted);
-  const int32_t picked = l.convert(l.piece().load(std::move(access)), computed);
-  const int32_t loss = l.make(Opcode::neg, l.make(Opcode::reduce_sum, picked));
-  const int32_t weight = l.make(Opcode::reduce_sum, l.convert(counted, computed));
-  l.store(0, reduction == 1 ? l.make(Opcode::div, loss, weight) : loss);
-  l.store(1, weight);
-  l.end();
-  return true;
-}
-
-/// grad_output, self, target, weight, reduction, ignore_index, total_weight
-bool nll_loss_backward(Lowering& l) {
-  const Layout& self = l.layout(1);
-  const Layout& target = l.layout(2);
-  const std::optional<Type> type = type_of(self.dtype);
-  const int64_t reduction = l.constant(4).toInt();
-  if (!type || self.sizes.size() != 2 || target.dtype != at::kLong || !l.is_absent(3) ||
-      reduction == 0 || target.sizes.size() != 1 || self.sizes[1] == 1) {
-    return false;
-  }
-  const Type computed = compute_type(*type);
-  l.begin(self.sizes);
-  Layout column = target;
-  column.sizes.push_back(1);
-  column.strides.push_back(1);
-  const int32_t t = l.load_layout(l.node().operands[l.argument(2).index], column, Type::i64);
-  const int32_t position = l.piece().add(Opcode::index, Type::i64);
-  l.piece().terms[position].place = l.piece().rank() - 1;
-  const int32_t counted =
-      l.make(Opcode::ne, t, l.constant_of(Type::i64, static_cast<double>(l.constant(5).toInt())));
-  const int32_t hit = l.make(Opcode::bit_and, l.make(Opcode::eq, position, t), counted);
-  int32_t value = l.make(Opcode::neg, l.load(0, computed));
-  if (reduction == 1) {
-    value = l.make(Opcode::div, value, l.load(6, computed));
-  }
-  l.store(0, l.make(Opcode::select, hit, value, l.constant_of(computed, 0)));
-  l.end();
-  return true;
-}
-
 constexpr OperatorRow kRows[] = {
     {"all", truth<Opcode::reduce_all>},
     {"amax", extreme<Opcode::reduce_max>},
@@ -301,8 +233,6 @@ constexpr OperatorRow kRows[] = {
     {"mean", mean},
     {"min", extreme_with_index<Opcode::reduce_min, Opcode::reduce_argmin>},
     {"mse_loss", mse_loss},
-    {"nll_loss_backward", nll_loss_backward},
-    {"nll_loss_forward", nll_loss_forward},
     {"prod", sum_like<Opcode::reduce_prod>},
     {"std", variance<true, false>},
     {"std_mean", variance<true, true>},

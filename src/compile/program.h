@@ -12,9 +12,23 @@
 
 namespace torch_lazy::compile {
 
+/// A slot seen as a tensor.
+struct View {
+  uint32_t slot = 0;
+  Layout layout;
+};
+
+/// A matrix product, or a batch of them, into memory that is planned.
+struct Product {
+  View a;
+  View b;
+  View out;
+};
+
 struct Step {
-  enum class Kind : uint8_t { piece, call } kind = Kind::call;
+  enum class Kind : uint8_t { piece, product, call } kind = Kind::call;
   Piece piece;            // piece
+  Product product;        // product
   uint32_t node = 0;      // call: the graph's node
   uint32_t position = 0;  // in the program that was recorded
 
@@ -54,8 +68,14 @@ std::string text(const Program& program);
 /// Every node as pieces where the table of operators knows it, else as a call.
 Program lower(std::shared_ptr<const Graph> graph);
 
+/// Reads of slots that hold one number everywhere become that number.
+Program inline_fills(Program program);
+
 /// Merges pieces where that saves memory traffic.
 Program fuse(Program program);
+
+/// A reduction to few results becomes one to more of them, and a second one over those.
+Program split_reductions(Program program);
 
 /// Takes away what nothing needs.
 Program drop_dead(Program program);

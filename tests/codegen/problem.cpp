@@ -2,6 +2,9 @@
 
 #include "codegen/scalar.h"
 
+#include <sys/mman.h>
+
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <map>
@@ -11,17 +14,50 @@
 namespace torch_lazy::codegen {
 namespace {
 
+/// Memory between pages that nobody may touch, close to one of them: code that reads or writes
+/// outside crashes.
+class Guarded {
+ public:
+  Guarded(size_t size, bool at_end) : size_(size) {
+    room_ = (size + kPage - 1) / kPage * kPage;
+    base_ = static_cast<char*>(
+        mmap(nullptr, room_ + 2 * kPage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    if (base_ == MAP_FAILED ||
+        (room_ > 0 && mprotect(base_ + kPage, room_, PROT_READ | PROT_WRITE) != 0)) {
+      throw std::runtime_error("no memory");
+    }
+    data_ = base_ + kPage + (at_end ? room_ - size : 0);
+  }
+  ~Guarded() { munmap(base_, room_ + 2 * kPage); }
+  Guarded(const Guarded&) = delete;
+
+  char* data() { return data_; }
+  void fill(const std::vector<char>& bytes) { std::copy(bytes.begin(), bytes.end(), data_); }
+  std::vector<char> bytes() const { return {data_, data_ + size_}; }
+
+ private:
+  static constexpr size_t kPage = 4096;
+  size_t size_;
+  size_t room_;
+  char* base_;
+  char* data_;
+};
+
 /// A call and what it points to.
 struct Prepared {
-  Outcome outcome;
+  std::vector<std::unique_ptr<Guarded>> memory;
+  std::unique_ptr<Guarded> scratch;
   std::vector<void*> pointers;
   std::vector<int64_t> numbers;
-  std::vector<char> scratch;
+  int64_t status = 0;
   Call call;
   int64_t units;
 
-  explicit Prepared(const Problem& problem) {
-    outcome.memory = problem.memory;
+  explicit Prepared(const Problem& problem, bool at_end = true) {
+    for (const auto& bytes : problem.memory) {
+      memory.push_back(std::make_unique<Guarded>(bytes.size(), at_end));
+      memory.back()->fill(bytes);
+    }
     numbers = problem.sizes;
     for (const auto& strides : problem.strides) {
       numbers.insert(numbers.end(), strides.begin(), strides.end());
@@ -33,18 +69,27 @@ struct Prepared {
         scratch_size += (problem.memory[i].size() + 63) / 64 * 64;
         pointers.push_back(nullptr);
       } else {
-        pointers.push_back(outcome.memory[i].data());
+        pointers.push_back(memory[i]->data());
       }
     }
-    scratch.resize(scratch_size);
+    scratch = std::make_unique<Guarded>(scratch_size, true);
     call.pointers = pointers.data();
     call.numbers = numbers.data();
     call.arguments = problem.arguments.data();
-    call.scratch = scratch.data();
-    call.status = &outcome.status;
+    call.scratch = scratch->data();
+    call.status = &status;
     call.tile = problem.tile;
     units = codegen::units(problem.kernel, problem.sizes.data(), problem.tile);
     call.end = units;
+  }
+
+  Outcome outcome() const {
+    Outcome outcome;
+    outcome.status = status;
+    for (const auto& piece : memory) {
+      outcome.memory.push_back(piece->bytes());
+    }
+    return outcome;
   }
   Prepared(const Prepared&) = delete;
 };
@@ -80,21 +125,21 @@ bool is_same(Type type, Scalar expected, Scalar found, Tolerance tolerance) {
 Outcome run_interpreter(const Problem& problem) {
   Prepared prepared(problem);
   interpret(problem.kernel, prepared.call);
-  return prepared.outcome;
+  return prepared.outcome();
 }
 
 Outcome run_function(const Problem& problem, Function function, int64_t chunk) {
-  Prepared prepared(problem);
+  Prepared prepared(problem, /*at_end=*/chunk != 1);
   if (chunk == 0) {
     function(&prepared.call);
-    return prepared.outcome;
+    return prepared.outcome();
   }
   for (int64_t begin = 0; begin < prepared.units; begin += chunk) {
     prepared.call.begin = begin;
     prepared.call.end = std::min(begin + chunk, prepared.units);
     function(&prepared.call);
   }
-  return prepared.outcome;
+  return prepared.outcome();
 }
 
 const std::vector<std::string>& runnable_targets() {

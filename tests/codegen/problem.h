@@ -53,7 +53,8 @@ struct Outcome {
   int64_t status = 0;
 };
 
-/// All units in one call, or in several of `chunk` units.
+/// All units in one call, or in several of `chunk` units. What lies outside of the problem's memory
+/// cannot be touched: behind it, with chunks of 1 also before it.
 Outcome run_interpreter(const Problem& problem);
 Outcome run_function(const Problem& problem, Function function, int64_t chunk = 0);
 

@@ -48,11 +48,11 @@ class Generator {
     if (kernel().lanes == Lanes::outer && kernel().outer == 0) {
       kernel().outer = 1;
     }
-    const int64_t sizes[] = {1, 2, 3, 5, 8, 16, 17, 33, 70, 150};
+    const int64_t sizes[] = {1, 2, 3, 5, 8, 16, 17, 33, 70, 150, 300, 700};
     const int lane = kernel().lanes == Lanes::outer ? kernel().outer - 1 : kernel().rank() - 1;
     int64_t total = 1;
     for (int d = 0; d < kernel().rank(); ++d) {
-      int64_t size = sizes[pick(d == lane ? 10 : 5)];
+      int64_t size = sizes[pick(d == lane ? 12 : 5)];
       if (chance(3)) {
         size = 0;
       }
@@ -63,7 +63,7 @@ class Generator {
       total /= std::max<int64_t>(problem_.sizes[d], 1);
       problem_.sizes[d] = std::min<int64_t>(problem_.sizes[d], 1);
     }
-    problem_.tile = 1 + pick(200);
+    problem_.tile = 1 + pick(chance(50) ? 200 : 1000);
   }
 
   // ---- Instructions
@@ -153,7 +153,7 @@ class Generator {
         if (dimension < (in_row() ? kernel().outer : kernel().rank())) {
           const bool extent = chance(20);
           add_known(append(extent ? Opcode::extent : Opcode::index, Type::i64, {}, dimension),
-                    Type::i64, 150);
+                    Type::i64, 700);
         }
         break;
       }

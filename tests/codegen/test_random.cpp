@@ -20,5 +20,19 @@ TEST(RandomKernels, LikeTheInterpreter) {
   }
 }
 
+// LLVM has a verifier of its own, which takes too long to run always; showing code runs it.
+TEST(RandomKernels, AreValidIr) {
+  for (unsigned seed = 0; seed < 40; ++seed) {
+    for (const char* target : {"x86-64", "x86-64-v3", "x86-64-v4"}) {
+      char* error = nullptr;
+      char* shown =
+          tlc_show(opened(target), text(random_problem(seed).kernel).c_str(), "ir", &error);
+      EXPECT_NE(shown, nullptr) << "seed " << seed << " on " << target << ": " << error;
+      tlc_free(shown);
+      tlc_free(error);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace torch_lazy::codegen

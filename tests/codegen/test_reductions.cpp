@@ -64,7 +64,7 @@ Problem reduction(Opcode op, Type type, Lanes lanes, int64_t rows, std::vector<i
   kernel.stages = {{Stage::Kind::each, 0, 2}, {Stage::Kind::row, 2, 3}};
   problem.sizes = inner;
   problem.sizes.insert(problem.sizes.begin(), rows);
-  problem.tile = 96;
+  problem.tile = rows > 500 ? 1000 : 96;
 
   std::mt19937_64 random(rows * 1000 + count);
   std::vector<char> values(rows * count * size_of(type));
@@ -108,7 +108,10 @@ TEST_P(Reductions, LikeTheInterpreter) {
         for (const std::string& target : runnable_targets()) {
           const Machine machine(target, kernel);
           for (const auto& shape : shapes) {
-            for (int64_t rows : {0, 1, 5, 131}) {
+            for (int64_t rows : {0, 1, 5, 131, 603}) {
+              if (rows > 500 && shape[0] > 100) {
+                continue;
+              }
               const Problem problem =
                   reduction(GetParam(), type, lanes, rows, shape, is_float(type) && rows > 1);
               const Outcome expected = run_interpreter(problem);

@@ -10,6 +10,8 @@
 #include <torch_lazy/metrics.h>
 
 #include <ATen/Parallel.h>
+#include <ATen/ops/bmm_cpu_dispatch.h>
+#include <ATen/ops/mm_cpu_dispatch.h>
 #include <c10/core/CPUAllocator.h>
 
 #include <algorithm>
@@ -167,8 +169,10 @@ struct ContentCopy {
 
 struct PreparedBatch {
   bool call = false;
-  uint32_t node = 0;
-  std::vector<uint32_t> operands;  // call: arena slots that need a storage
+  const compile::Product* product = nullptr;
+  metrics::Counter* called = nullptr;  // call
+  uint32_t node = 0;                   // the last one that it computes
+  std::vector<uint32_t> operands;      // call: arena slots that need a storage
   std::vector<PreparedLaunch> launches;
   std::vector<ContentCopy> copies;
   std::vector<uint32_t> made;      // slots with memory of their own that appear here
@@ -193,11 +197,15 @@ class CpuPlan : public Executable {
     Interpreter::State state;
     std::vector<void*> pointers;
     std::vector<int64_t> scalars;
+    bool index_error = false;  // a kernel found an index that is out of range
   };
 
   void prepare_batches();
   void execute(const PreparedBatch& batch, Frame& frame) const;
+  void allocate_for(const PreparedBatch& batch, Frame& frame) const;
   void launch(const PreparedBatch& batch, Frame& frame) const;
+  void multiply(const compile::Product& product, Frame& frame) const;
+  at::Tensor tensor(const compile::View& view, Frame& frame) const;
   char* address(uint32_t slot, Frame& frame) const;
   void return_shared(Run& run, const std::vector<c10::Storage>& before) const;
 
@@ -206,7 +214,8 @@ class CpuPlan : public Executable {
   compile::MemoryPlan memory_;
   std::vector<PreparedBatch> batches_;
   std::unique_ptr<Interpreter> interpreter_;
-  std::shared_ptr<Executable> fallback_;
+  AtenPlan fallback_;
+  size_t commit_ = 0;  // the first batch that overwrites data from before the run
   size_t pointers_ = 0;
   size_t scalars_ = 0;
 };
@@ -215,7 +224,7 @@ CpuPlan::CpuPlan(const std::shared_ptr<const Graph>& graph)
     : graph_(graph),
       program_(compile::compile(graph)),
       memory_(compile::plan_memory(program_)),
-      fallback_(make_aten_plan(graph)) {
+      fallback_(graph) {
   if (getenv("TL_DUMP"))
     fprintf(stderr, "%s\n%s\n", graph->text().c_str(), compile::text(program_).c_str());
   prepare_batches();
@@ -236,14 +245,17 @@ CpuPlan::CpuPlan(const std::shared_ptr<const Graph>& graph)
     schedule.outlives[slot] = program_.slots[slot].survives;
   }
   // A call writes into its base only where the memory plan says so.
-  for (const PreparedBatch& batch : batches_) {
-    if (batch.call) {
-      const GraphNode& node = graph_->nodes[batch.node];
+  for (size_t b = 0; b < batches_.size(); ++b) {
+    if (batches_[b].call) {
+      const GraphNode& node = graph_->nodes[batches_[b].node];
       const Description& d = *node.description;
       for (size_t k = 0; k < d.writes.size(); ++k) {
         const int32_t output = node.outputs[d.fresh.size() + k];
-        if (output < 0 || !memory_.homes[output].in_place) {
-          schedule.outlives[node.operands[d.writes[k].operand]] = 1;
+        const uint32_t base = node.operands[d.writes[k].operand];
+        if (output >= 0
+                ? !memory_.homes[output].in_place
+                : memory_.homes[base].kind == Home::Kind::outside && b < memory_.last_fallible) {
+          schedule.outlives[base] = 1;
         }
       }
     }
@@ -253,6 +265,7 @@ CpuPlan::CpuPlan(const std::shared_ptr<const Graph>& graph)
 
 void CpuPlan::prepare_batches() {
   std::vector<std::string> texts;
+  commit_ = memory_.batches.size();
   for (size_t b = 0; b < memory_.batches.size(); ++b) {
     const compile::Batch& from = memory_.batches[b];
     PreparedBatch batch;
@@ -267,6 +280,8 @@ void CpuPlan::prepare_batches() {
       if (step.kind == compile::Step::Kind::call) {
         batch.call = true;
         batch.node = step.node;
+        batch.called =
+            &metrics::counter("CompiledCall_" + graph_->nodes[step.node].description->op->name);
         for (uint32_t slot : step.reads) {
           if (memory_.homes[slot].kind == Home::Kind::arena) {
             batch.operands.push_back(slot);
@@ -274,10 +289,20 @@ void CpuPlan::prepare_batches() {
         }
         continue;
       }
+      if (step.kind == compile::Step::Kind::product) {
+        batch.product = &step.product;
+        batch.node = step.node;
+        batch.made.push_back(step.product.out.slot);
+        continue;
+      }
       for (uint32_t slot : step.writes) {
         const Home& home = memory_.homes[slot];
         const int32_t base = program_.slots[slot].base;
         if (home.in_place) {
+          const compile::Slot& first = program_.slots[home.group];
+          if (first.parameter && !first.fresh) {
+            commit_ = std::min(commit_, b);
+          }
           if (program_.slots[base].fresh) {
             batch.made.push_back(static_cast<uint32_t>(base));
           }
@@ -288,6 +313,9 @@ void CpuPlan::prepare_batches() {
         if (base >= 0 && !home.covered && !program_.slots[base].fresh) {
           batch.copies.push_back({static_cast<uint32_t>(base), slot});
         }
+      }
+      for (uint32_t node : step.piece.nodes) {
+        batch.node = std::max(batch.node, node);
       }
       PreparedLaunch prepared;
       prepared.launch = compile::emit(step.piece, [&](uint32_t slot) {
@@ -339,26 +367,37 @@ void CpuPlan::run(Run& run) {
   Frame frame{run, arena, interpreter_->begin(), std::vector<void*>(pointers_),
               std::vector<int64_t>(scalars_)};
   size_t next = 0;
+  bool overwritten = false;
   try {
     for (; next < batches_.size(); ++next) {
-      fault_point(Stage::execute);
+      if (next == commit_) {  // from here on nothing may fail
+        for (size_t b = next; b < batches_.size(); ++b) {
+          allocate_for(batches_[b], frame);
+        }
+      }
+      if (next < commit_) {
+        fault_point(Stage::execute);
+      }
+      overwritten = next >= commit_;
       execute(batches_[next], frame);
     }
   } catch (...) {
-    if (next >= memory_.last_fallible && next > 0) {
-      // Something was overwritten already. What is lost is lost: nothing was completed.
+    if (overwritten) {
+      // Something was overwritten already, and memory ran out. Nothing was completed.
       run.slots.resize(graph_->slots);
       run.completed = 0;
       run.failed = 0;
       throw;
     }
-    // Nothing has changed: PyTorch's kernels do it again, and raise eager's error if there is one.
+    // Nothing has changed: PyTorch's kernels do it again, up to what failed.
     static auto& counter = metrics::counter("CompiledRunFailed");
     counter.add();
     frame.state = Interpreter::State();
     run.slots = before;
-    fallback_->run(run);
-    return;
+    if (frame.index_error) {
+      return fallback_.run(run);  // it raises eager's own error
+    }
+    return fallback_.run_until(run, batches_[next].node, std::current_exception());
   }
   frame.state = Interpreter::State();
   run.slots.resize(graph_->slots);
@@ -395,13 +434,17 @@ void CpuPlan::return_shared(Run& run, const std::vector<c10::Storage>& before) c
   }
 }
 
-void CpuPlan::execute(const PreparedBatch& batch, Frame& frame) const {
-  Run& run = frame.run;
+void CpuPlan::allocate_for(const PreparedBatch& batch, Frame& frame) const {
   for (uint32_t slot : batch.made) {
-    if (memory_.homes[slot].kind != Home::Kind::arena && !run.slots[slot]) {
-      run.slots[slot] = allocate(program_.slots[slot].nbytes);
+    if (memory_.homes[slot].kind != Home::Kind::arena && !frame.run.slots[slot]) {
+      frame.run.slots[slot] = allocate(program_.slots[slot].nbytes);
     }
   }
+}
+
+void CpuPlan::execute(const PreparedBatch& batch, Frame& frame) const {
+  Run& run = frame.run;
+  allocate_for(batch, frame);
   if (batch.call) {
     for (uint32_t slot : batch.operands) {
       if (!run.slots[slot]) {
@@ -409,7 +452,10 @@ void CpuPlan::execute(const PreparedBatch& batch, Frame& frame) const {
             borrowed(frame.arena.at(memory_.homes[slot].offset), program_.slots[slot].nbytes);
       }
     }
+    batch.called->add();
     interpreter_->execute(batch.node, run, frame.state);
+  } else if (batch.product) {
+    multiply(*batch.product, frame);
   } else {
     for (const ContentCopy& copy : batch.copies) {
       std::memcpy(address(copy.to, frame), address(copy.from, frame),
@@ -429,6 +475,25 @@ void CpuPlan::execute(const PreparedBatch& batch, Frame& frame) const {
     } else {
       run.slots[slot] = c10::Storage();
     }
+  }
+}
+
+at::Tensor CpuPlan::tensor(const compile::View& view, Frame& frame) const {
+  const Home& home = memory_.homes[view.slot];
+  return real_tensor(home.kind == Home::Kind::arena
+                         ? borrowed(frame.arena.at(home.offset), program_.slots[view.slot].nbytes)
+                         : frame.run.slots[view.slot],
+                     view.layout);
+}
+
+void CpuPlan::multiply(const compile::Product& product, Frame& frame) const {
+  const at::Tensor a = tensor(product.a, frame);
+  const at::Tensor b = tensor(product.b, frame);
+  at::Tensor out = tensor(product.out, frame);
+  if (a.dim() == 2) {
+    at::cpu::mm_out(out, a, b);
+  } else {
+    at::cpu::bmm_out(out, a, b);
   }
 }
 
@@ -481,6 +546,7 @@ void CpuPlan::launch(const PreparedBatch& batch, Frame& frame) const {
         1, batch.units * (compile::kParallelElements / 4) / std::max<int64_t>(1, batch.elements));
     at::parallel_for(0, batch.units, grain, work);
   }
+  frame.index_error = status != 0;
   TORCH_CHECK_INDEX(status == 0, "torch-lazy: an index is out of range");
 }
 
@@ -494,6 +560,10 @@ std::string CpuPlan::text() const {
 }  // namespace
 
 std::shared_ptr<Executable> make_cpu_plan(const std::shared_ptr<const Graph>& graph) {
+  static auto& plans = metrics::counter("GraphCompiled");
+  static auto& time = metrics::metric("GraphCompileTime", metrics::Kind::time);
+  metrics::TimedSection timed(time);
+  plans.add();
   return std::make_shared<CpuPlan>(graph);
 }
 

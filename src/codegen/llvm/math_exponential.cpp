@@ -31,14 +31,21 @@ Exponential exponential_with(Real x, Real magic, const Real* low) {
   return {from_bits(bits(shifted) << format(x).mantissa), exp_fraction(r)};
 }
 
-/// Where e^x is denormal or nearly so; there a shift of 64 brings it back.
-Mask is_tiny_exponent(Real x) {
-  return x < (x.is_double() ? -707 : -86);
-}
+/// e^x = power * (1 + fraction) * scale for all x. The power stays in the range of normal numbers;
+/// the multiplication with the scale, the last one, makes a result denormal or infinite.
+struct ScaledExponential {
+  Real power;
+  Real fraction;
+  Real scale;
+};
 
-/// Beyond these bounds e^x is infinite or 0, and stays so.
-Real within_exponents(Real x) {
-  return at_most(at_least(x, x.is_double() ? -746 : -104), x.is_double() ? 710 : 89);
+ScaledExponential scaled_exponential(Real x, const Real* low) {
+  // Beyond these bounds the result is infinite or 0, and stays so.
+  x = at_most(at_least(x, x.is_double() ? -746 : -104), x.is_double() ? 710 : 89);
+  Mask tiny = x < (x.is_double() ? -707 : -86);
+  Real magic = select(tiny, exponent_magic(x, 64), x.like(exponent_magic(x, -1)));
+  auto [power, fraction] = exponential_with(x, magic, low);
+  return {power, fraction, select(tiny, 0x1p-64, x.like(2))};
 }
 
 }  // namespace
@@ -48,22 +55,14 @@ Exponential exponential(Real x, int shift) {
 }
 
 Real exp(Real x) {
-  x = within_exponents(x);
-  // The power stays in the range of normal numbers; the last multiplication makes the result
-  // denormal or infinite.
-  Mask tiny = is_tiny_exponent(x);
-  Real magic = select(tiny, exponent_magic(x, 64), x.like(exponent_magic(x, -1)));
-  auto [power, fraction] = exponential_with(x, magic, nullptr);
-  return (fraction + 1) * power * select(tiny, 0x1p-64, x.like(2));
+  auto [power, fraction, scale] = scaled_exponential(x, nullptr);
+  return (fraction + 1) * power * scale;
 }
 
 Real exp_times(Pair x, Pair factor) {
-  Real high = within_exponents(x.high);
-  Mask tiny = is_tiny_exponent(high);
-  Real magic = select(tiny, exponent_magic(high, 64), high.like(exponent_magic(high, -1)));
-  auto [power, fraction] = exponential_with(high, magic, &x.low);
+  auto [power, fraction, scale] = scaled_exponential(x.high, &x.low);
   Real rest = fma(fraction, factor.high, fma(fraction, factor.low, factor.low));
-  return (factor.high + rest) * power * select(tiny, 0x1p-64, high.like(2));
+  return (factor.high + rest) * power * scale;
 }
 
 Real exp2(Real x) {
@@ -84,7 +83,8 @@ Real expm1(Real x) {
 }
 
 Real sigmoid(Real x) {
-  // 1 / (1 + e^-x), for large e^-x as 2^-64 / (2^-64 + e^-x 2^-64).
+  // 1 / (1 + e^-x), for large e^-x as 2^-64 / (2^-64 + e^-x 2^-64). What the sum loses is known and
+  // given back to the quotient.
   Real y = at_most(at_least(-x, x.is_double() ? -40 : -20), x.is_double() ? 746 : 104);
   Mask huge = y > (x.is_double() ? 707 : 86);
   Real one = select(huge, 0x1p-64, x.like(1));

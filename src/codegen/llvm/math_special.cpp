@@ -10,7 +10,7 @@ static Mask is_small(Real x) {
   return abs(x) < (x.is_double() ? 1 : 0.8);
 }
 
-/// p
+/// The p of that.
 static Real erf_rest(Real x) {
   return polynomial(x * x, kErfF32, kErfF64);
 }

@@ -190,12 +190,59 @@ llvm::Value* Memory::scalar_pointer(llvm::Value* pointer, const Access& access, 
   return builder_.CreateSelect(code_.any(mask), pointer, otherwise);
 }
 
+/// Where the target has no masks for such elements LLVM would test and branch for each lane.
+bool Memory::goes_one_by_one(const Access& access, const Place& place, llvm::Type* element) const {
+  const int bytes = static_cast<int>(element->getScalarSizeInBits()) / 8;
+  return place.mask && access.mask < 0 && bytes < code_.features.masked_bytes;
+}
+
+/// Memory on the stack for one vector.
+llvm::Value* Memory::buffer(llvm::Type* vector) const {
+  llvm::BasicBlock& entry = builder_.GetInsertBlock()->getParent()->getEntryBlock();
+  llvm::IRBuilder<> at_entry(&entry, entry.begin());
+  return at_entry.CreateAlloca(vector);
+}
+
+llvm::Value* Memory::load_one_by_one(llvm::Value* from, const Access& access,
+                                     const Place& place) const {
+  llvm::Type* element = type(access);
+  llvm::Type* vector = llvm::FixedVectorType::get(element, code_.lanes);
+  llvm::Value* copy = buffer(vector);
+  builder_.CreateStore(llvm::Constant::getNullValue(vector), copy);
+  code_.entered_loop(
+      code_.index(0), place.count, code_.index(1), {}, [&](llvm::Value* i, const Values&) {
+        auto* value = builder_.CreateAlignedLoad(
+            element, builder_.CreateInBoundsGEP(element, from, i), alignment(access));
+        mark(value, access.pointer);
+        builder_.CreateStore(value, builder_.CreateInBoundsGEP(element, copy, i));
+        return Values();
+      });
+  return builder_.CreateLoad(vector, copy);
+}
+
+void Memory::store_one_by_one(llvm::Value* value, llvm::Value* to, const Access& access,
+                              const Place& place) const {
+  llvm::Type* element = type(access);
+  llvm::Value* copy = buffer(value->getType());
+  builder_.CreateStore(value, copy);
+  code_.entered_loop(
+      code_.index(0), place.count, code_.index(1), {}, [&](llvm::Value* i, const Values&) {
+        auto* one = builder_.CreateLoad(element, builder_.CreateInBoundsGEP(element, copy, i));
+        mark(builder_.CreateAlignedStore(one, builder_.CreateInBoundsGEP(element, to, i),
+                                         alignment(access)),
+             access.pointer);
+        return Values();
+      });
+}
+
 llvm::Value* Memory::load(const Bases& bases, int32_t number, const Place& place) const {
   const Access& access = kernel_.accesses[number];
   const Address from = address(bases, number, place);
   llvm::Type* element = type(access);
   llvm::Value* result;
-  if (from.side_by_side || from.offsets) {
+  if (from.side_by_side && goes_one_by_one(access, place, element)) {
+    result = load_one_by_one(from.pointer, access, place);
+  } else if (from.side_by_side || from.offsets) {
     llvm::Type* vector = llvm::FixedVectorType::get(element, code_.lanes);
     llvm::Value* mask = vector_mask(access, place);
     llvm::Constant* zero = llvm::Constant::getNullValue(vector);
@@ -243,6 +290,10 @@ void Memory::store(const Bases& bases, int32_t number, const Place& place,
     return;
   }
   value = code_.splat(value);
+  if (to.side_by_side && goes_one_by_one(access, place, element)) {
+    store_one_by_one(value, to.pointer, access, place);
+    return;
+  }
   llvm::Value* mask = vector_mask(access, place);
   llvm::Instruction* store;
   if (to.offsets) {

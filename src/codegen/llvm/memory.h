@@ -13,6 +13,7 @@ struct Place {
   /// lanes: a row stage with lanes inner.
   llvm::Value* lane = nullptr;
   llvm::Value* mask = nullptr;     // the lanes that are there; null: all
+  llvm::Value* count = nullptr;    // with a mask: how many, the first ones
   const Values* values = nullptr;  // of the instructions so far: for lookups and masks
 };
 
@@ -56,6 +57,11 @@ class Memory {
   llvm::Value* vector_mask(const Access& access, const Place& place) const;
   llvm::Value* scalar_pointer(llvm::Value* pointer, const Access& access, const Place& place,
                               llvm::Value* otherwise) const;
+  bool goes_one_by_one(const Access& access, const Place& place, llvm::Type* element) const;
+  llvm::Value* load_one_by_one(llvm::Value* from, const Access& access, const Place& place) const;
+  void store_one_by_one(llvm::Value* value, llvm::Value* to, const Access& access,
+                        const Place& place) const;
+  llvm::Value* buffer(llvm::Type* vector) const;
   llvm::Instruction* mark(llvm::Instruction* instruction, int32_t pointer) const;
   llvm::Type* type(const Access& access) const;
   llvm::Align alignment(const Access& access) const;

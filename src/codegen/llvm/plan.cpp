@@ -88,18 +88,25 @@ std::vector<int> vectors_for(const Kernel& kernel, const Features& features,
     cost += stage.cost;
     most = std::max(most, stage.reductions.size() * (stage.needs_position ? 4 : 1));
   }
-  std::vector<int> vectors = {1};
   if (most == 0 || kernel.inner == 0) {
-    return vectors;
+    return {1};
   }
   const size_t registers = features.vector_bytes == 64 ? 16 : 8;
-  for (int count : {4, 16}) {
+  std::vector<int> vectors;
+  for (int count : {16, 8, 4, 2, 1}) {
     if (count * cost <= 80 && count * most <= registers) {
-      vectors.insert(vectors.begin(), count);
+      vectors = {count};
+      break;
     }
   }
-  if (vectors[0] * 2 * cost <= 80 && vectors[0] * 2 * most <= registers) {
-    vectors.insert(vectors.begin(), vectors[0] * 2);
+  if (vectors.empty()) {
+    return {1};
+  }
+  if (vectors[0] > 4) {
+    vectors.push_back(vectors[0] / 4);
+  }
+  if (vectors.back() > 1 && !features.masks) {
+    vectors.push_back(1);
   }
   return vectors;
 }

@@ -58,11 +58,19 @@ Value* Stages::next_lane(Value* start, int count) const {
   return count == 0 ? start : add(start, code_.index(int64_t{count} * code_.lanes));
 }
 
-/// The lanes of a vector at `from` that lie before `to`.
-Value* Stages::mask_of(Value* from, Value* to) const {
-  llvm::Type* small = builder_.getIntNTy(code_.features.vector_bytes * 8 / code_.lanes);
-  Value* left = builder_.CreateTrunc(sub(to, from), small);
-  return builder_.CreateICmpULT(code_.iota(small), code_.splat(left));
+/// The first `count` copies stand at `start`. With an `end` (one copy only) it may come before the
+/// last lane.
+void Stages::set_lanes(Copies& copies, Value* start, Value* end, int count) const {
+  for (int i = 0; i < count; ++i) {
+    copies[i].lane = next_lane(start, i);
+    copies[i].mask = copies[i].count = nullptr;
+  }
+  if (end) {
+    llvm::Type* small = builder_.getIntNTy(code_.features.vector_bytes * 8 / code_.lanes);
+    copies[0].count = least(sub(end, start), code_.index(code_.lanes));
+    Value* left = builder_.CreateTrunc(copies[0].count, small);
+    copies[0].mask = builder_.CreateICmpULT(code_.iota(small), code_.splat(left));
+  }
 }
 
 // ---- Lanes inner --------------------------------------------------------------------------------
@@ -118,31 +126,35 @@ void Stages::elements_of_row(size_t stage, Copies& copies, const Memory::Bases& 
                              Value* position) {
   Value* size = memory_.size(kernel_.rank() - 1);
   Value* first = position ? builder_.CreateMul(position, size) : nullptr;
-  auto run = [&](Value* start, Value* mask, int count) {
+  auto run = [&](Value* start, Value* end, int count) {
+    set_lanes(copies, start, end, count);
     for (int i = 0; i < count; ++i) {
-      copies[i].lane = next_lane(start, i);
-      copies[i].mask = mask;
       run_code(stage, copies[i], bases, first ? add(first, copies[i].lane) : nullptr);
     }
   };
-  auto whole = [&](Value* from, int count) {
+  auto whole = [&](Value* from, int count, bool is_long) {
     const int64_t lanes = int64_t{count} * code_.lanes;
     Value* end = builder_.CreateAnd(size, code_.index(-lanes));
-    accumulate(stage, from, end, code_.index(lanes), copies,
+    accumulate(stage, from, end, code_.index(lanes), copies, is_long,
                [&](Value* start) { run(start, nullptr, count); });
     return end;
   };
-  Value* from = code_.index(0);
-  if (copies.size() > 1) {
-    from = whole(from, static_cast<int>(copies.size()));
+  const int unroll = static_cast<int>(copies.size());
+  Value* from = whole(code_.index(0), unroll, /*is_long=*/true);
+  if (unroll > 1 && !code_.features.masks) {
+    from = whole(from, 1, /*is_long=*/false);
   }
-  from = whole(from, 1);
-  Value* rest = builder_.CreateICmpSLT(from, size);
-  unflatten(copies, code_.when(rest, flatten(copies), [&](const Values& now) {
-    unflatten(copies, now);
-    run(from, mask_of(from, size), 1);
-    return flatten(copies);
-  }));
+  auto rest = [&](Value* start) { run(start, size, 1); };
+  if (unroll > 1 && code_.features.masks) {  // a mask costs nothing: one loop for all that is left
+    accumulate(stage, from, size, code_.index(code_.lanes), copies, /*is_long=*/false, rest);
+    return;
+  }
+  unflatten(copies,
+            code_.when(builder_.CreateICmpSLT(from, size), flatten(copies), [&](const Values& now) {
+              unflatten(copies, now);
+              rest(from);
+              return flatten(copies);
+            }));
 }
 
 // ---- Lanes outer --------------------------------------------------------------------------------
@@ -176,18 +188,23 @@ void Stages::run_lanes(const Values& index, const Memory::Bases& bases, Value* f
     }
   }
   code_.when(builder_.CreateNot(done), {}, [&](const Values&) {
-    run_vectors(from, mask_of(from, to), 1);
-    return Values();
+    auto run = [&](Value* start, const Values&) {
+      run_vectors(start, to, 1);
+      return Values();
+    };
+    if (plan_.vectors.back() == 1) {  // less than a vector is left
+      return run(from, {});
+    }
+    return code_.entered_loop(from, to, code_.index(code_.lanes), {}, run);
   });
 }
 
 /// All stages for the rows of some vectors.
-void Stages::run_vectors(Value* start, Value* mask, int count) {
+void Stages::run_vectors(Value* start, Value* end, int count) {
   Copies copies(count);
-  for (int i = 0; i < count; ++i) {
-    copies[i].lane = next_lane(start, i);
-    copies[i].mask = mask;
-    copies[i].values.resize(kernel_.code.size());
+  set_lanes(copies, start, end, count);
+  for (Copy& copy : copies) {
+    copy.values.resize(kernel_.code.size());
   }
   for (size_t stage = 0; stage < kernel_.stages.size(); ++stage) {
     if (kernel_.stages[stage].kind == Stage::Kind::each) {
@@ -231,7 +248,7 @@ void Stages::nest(size_t stage, int32_t dimension, int32_t end, Copies& copies,
     return;
   }
   Value* size = memory_.size(dimension);
-  accumulate(stage, code_.index(0), size, code_.index(1), copies, [&](Value* i) {
+  accumulate(stage, code_.index(0), size, code_.index(1), copies, /*is_long=*/true, [&](Value* i) {
     index_[dimension] = i;
     Memory::Bases inside = bases;
     memory_.advance(inside, plan_.stages[stage].accesses, dimension, i);
@@ -242,14 +259,14 @@ void Stages::nest(size_t stage, int32_t dimension, int32_t end, Copies& copies,
 
 /// A loop that carries the accumulators of the copies.
 void Stages::accumulate(size_t stage, Value* from, Value* to, Value* step, Copies& copies,
-                        const std::function<void(Value*)>& body) {
+                        bool is_long, const std::function<void(Value*)>& body) {
   auto one = [&](Value* i, const Values& now) {
     unflatten(copies, now);
     body(i);
     return flatten(copies);
   };
   const StagePlan& plan = plan_.stages[stage];
-  if (!plan.sums_floats) {
+  if (!plan.sums_floats || !is_long) {
     unflatten(copies, code_.loop(from, to, step, flatten(copies), one));
     return;
   }
@@ -326,7 +343,7 @@ void Stages::run_code(size_t stage, Copy& copy, const Memory::Bases& bases, Valu
 
 Value* Stages::emit_instruction(const Instruction& instruction, Copy& copy,
                                 const Memory::Bases& bases) {
-  const Place place{copy.lane, copy.mask, &copy.values};
+  const Place place{copy.lane, copy.mask, copy.count, &copy.values};
   Value* operands[3] = {};
   Type type = instruction.type;
   for (int i = 0; i < operation(instruction.op).operands; ++i) {

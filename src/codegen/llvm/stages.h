@@ -25,6 +25,7 @@ class Stages {
   struct Copy {
     llvm::Value* lane = nullptr;  // see Place
     llvm::Value* mask = nullptr;
+    llvm::Value* count = nullptr;
     Values values;                     // by instruction
     std::vector<Values> accumulators;  // by reduction of the stage at hand
   };
@@ -33,7 +34,7 @@ class Stages {
   static Values flatten(const Copies& copies);
   static void unflatten(Copies& copies, const Values& all);
 
-  void run_vectors(llvm::Value* start, llvm::Value* mask, int count);
+  void run_vectors(llvm::Value* start, llvm::Value* end, int count);
   void each_in_row(size_t stage, Copy& row);
   void elements_of_row(size_t stage, Copies& copies, const Memory::Bases& bases,
                        llvm::Value* position);
@@ -43,7 +44,7 @@ class Stages {
   void nest(size_t stage, int32_t dimension, int32_t end, Copies& copies,
             const Memory::Bases& bases, llvm::Value* position, const Leaf& leaf);
   void accumulate(size_t stage, llvm::Value* from, llvm::Value* to, llvm::Value* step,
-                  Copies& copies, const std::function<void(llvm::Value*)>& body);
+                  Copies& copies, bool is_long, const std::function<void(llvm::Value*)>& body);
 
   void start(size_t stage, Copy& copy, bool sums_only = false);
   Reduction reduction(int32_t place) const;
@@ -57,7 +58,7 @@ class Stages {
   llvm::Value* sub(llvm::Value* a, llvm::Value* b) const;
   llvm::Value* least(llvm::Value* a, llvm::Value* b) const;
   llvm::Value* next_lane(llvm::Value* start, int count) const;
-  llvm::Value* mask_of(llvm::Value* from, llvm::Value* to) const;
+  void set_lanes(Copies& copies, llvm::Value* start, llvm::Value* end, int count) const;
 
   Code& code_;
   llvm::IRBuilder<>& builder_;

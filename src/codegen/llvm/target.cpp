@@ -2,6 +2,7 @@
 #include "codegen/llvm/target.h"
 
 #include <llvm/ADT/StringMap.h>
+#include <llvm/Config/llvm-config.h>
 #include <llvm/MC/MCSubtargetInfo.h>
 #include <llvm/MC/TargetRegistry.h>
 #include <llvm/Support/TargetSelect.h>
@@ -70,8 +71,10 @@ Target::Target(const std::string& name) : triple_(kTriple) {
   features_.fma = info.checkFeatures("+fma");
   features_.rounding = info.checkFeatures("+sse4.1");
   features_.half = info.checkFeatures("+f16c");
-  features_.masked_bytes = avx512;
-  text_ = cpu_ + " " + feature_list_;
+  features_.masks = avx512;
+  features_.masked_bytes = avx512 ? 1 : features_.vector_bytes == 32 ? 4 : 99;
+  text_ = cpu_ + " " + feature_list_ +
+          " build " TORCH_LAZY_CODEGEN_BUILD " of LLVM " LLVM_VERSION_STRING;
   give_back(std::move(machine));
 }
 

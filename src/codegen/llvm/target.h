@@ -14,9 +14,10 @@ namespace torch_lazy::codegen {
 struct Features {
   int vector_bytes = 16;
   bool fma = false;
-  bool rounding = false;      // floor and its kin are instructions
-  bool half = false;          // f16 to f32 and back are instructions
-  bool masked_bytes = false;  // masked loads and stores of any type are instructions
+  bool rounding = false;  // floor and its kin are instructions
+  bool half = false;      // f16 to f32 and back are instructions
+  bool masks = false;     // on loads and stores of any type, at no cost
+  int masked_bytes = 99;  // the smallest elements that can be loaded and stored under a mask
 };
 
 class Target {

@@ -244,6 +244,15 @@ stage row
   %0 = load f32 access 0
   store f32 access 1 %0
 )"},
+    {"transpose_each", R"(kernel outer 1 inner 1 lanes outer
+pointer 0 f32 read
+pointer 1 f32 write
+access 0 pointer 0 [*, 1]
+access 1 pointer 1 [1, *]
+stage each
+  %0 = load f32 access 0
+  store f32 access 1 %0
+)"},
     {"embedding", R"(kernel outer 1 inner 1 lanes inner
 pointer 0 f32 read
 pointer 1 i64 read
@@ -321,14 +330,15 @@ void measure(const Row& row, tlc_target* target, int64_t rows, int64_t columns) 
 
   // Every dimension of this bench is rows, columns or both; a stride is that of a row of columns.
   const bool across = std::string(row.name) == "sum_columns";
-  const bool transpose = std::string(row.name) == "transpose";
+  const bool transpose = std::string(row.name).starts_with("transpose");
+  const int32_t turned = std::string(row.name) == "transpose" ? 0 : 1;
   std::vector<int64_t> numbers =
       across ? std::vector<int64_t>{columns, rows} : std::vector<int64_t>{rows, columns};
   const std::vector<int64_t> sizes = numbers;
   for (const Access& access : kernel.accesses) {
     for (const Stride stride : access.strides) {
       if (stride == Stride::argument) {
-        numbers.push_back(transpose && access.pointer == 0 ? rows : columns);
+        numbers.push_back(transpose && access.pointer == turned ? rows : columns);
       }
     }
     for (size_t i = 0; i < access.lookups.size(); ++i) {

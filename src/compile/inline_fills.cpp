@@ -1,0 +1,165 @@
+// Pass: reads of slots that hold one number everywhere become that number. It is then computed
+// where it is used, and its memory is often not needed at all.
+#include "compile/cost.h"
+#include "compile/program.h"
+
+#include <algorithm>
+
+namespace torch_lazy::compile {
+namespace {
+
+/// The terms below `root`, if they need neither memory nor position; empty: they do.
+std::vector<int32_t> number_terms(const Piece& piece, int32_t root) {
+  std::vector<int32_t> found;
+  std::vector<int32_t> stack{root};
+  while (!stack.empty()) {
+    const int32_t index = stack.back();
+    stack.pop_back();
+    if (std::find(found.begin(), found.end(), index) != found.end()) {
+      continue;
+    }
+    const Term& term = piece.terms[index];
+    if (term.op == Opcode::load || term.op == Opcode::index || is_reduction(term.op) ||
+        cost(term.op) > kRecomputeLimit || found.size() > 8) {
+      return {};
+    }
+    found.push_back(index);
+    for (int32_t operand : term.operands) {
+      if (operand >= 0) {
+        stack.push_back(operand);
+      }
+    }
+  }
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+struct Fill {
+  const Piece* piece = nullptr;
+  int32_t value = -1;
+  Type type = Type::f32;
+  std::vector<int32_t> terms;
+};
+
+void replace(Piece& piece, int32_t load, const Fill& fill) {
+  // The new terms come first; all others move up.
+  const auto count = static_cast<int32_t>(fill.terms.size());
+  std::vector<Term> terms;
+  for (int32_t index : fill.terms) {
+    Term term = fill.piece->terms[index];
+    for (int32_t& operand : term.operands) {
+      operand =
+          operand < 0
+              ? -1
+              : static_cast<int32_t>(std::find(fill.terms.begin(), fill.terms.end(), operand) -
+                                     fill.terms.begin());
+    }
+    if (term.op == Opcode::argument) {
+      piece.scalars.push_back(fill.piece->scalars[term.place]);
+      term.place = static_cast<int32_t>(piece.scalars.size() - 1);
+    }
+    terms.push_back(term);
+  }
+  const auto value = static_cast<int32_t>(
+      std::find(fill.terms.begin(), fill.terms.end(), fill.value) - fill.terms.begin());
+  auto moved = [&](int32_t operand) {
+    return operand < 0 ? -1 : operand == load ? value : operand + count;
+  };
+  for (Term term : piece.terms) {
+    for (int32_t& operand : term.operands) {
+      operand = moved(operand);
+    }
+    terms.push_back(term);
+  }
+  for (Access& access : piece.accesses) {
+    for (Lookup& lookup : access.lookups) {
+      lookup.term = moved(lookup.term);
+    }
+    access.mask = moved(access.mask);
+  }
+  piece.terms = std::move(terms);
+}
+
+}  // namespace
+
+Program inline_fills(Program program) {
+  std::vector<Fill> fills(program.slots.size());
+  std::vector<int> writers(program.slots.size(), 0);
+  for (const Step& step : program.steps) {
+    for (uint32_t slot : step.writes) {
+      ++writers[slot];
+    }
+  }
+  std::vector<Piece> kept;  // fills point into these
+  kept.reserve(program.steps.size());
+  for (Step& step : program.steps) {
+    if (step.kind != Step::Kind::piece) {
+      continue;
+    }
+    bool changed = false;
+    for (size_t i = 0; i < step.piece.terms.size(); ++i) {
+      const Term& term = step.piece.terms[i];
+      if (term.op != Opcode::load) {
+        continue;
+      }
+      const Access& access = step.piece.accesses[term.place];
+      const Fill& fill = fills[access.slot];
+      if (fill.piece && fill.type == access.type && access.mask < 0 && access.lookups.empty()) {
+        replace(step.piece, static_cast<int32_t>(i), fill);
+        i += fill.terms.size();
+        changed = true;
+      }
+    }
+    if (changed) {
+      simplify(step.piece);
+      find_uses(program, step);
+    }
+    // What this one fills. Only whole slots: of others something else may be read.
+    for (const Term& term : step.piece.terms) {
+      if (term.op != Opcode::store) {
+        continue;
+      }
+      const Access& access = step.piece.accesses[term.place];
+      int64_t elements = 1;
+      for (int k = 0; k < step.piece.rank(); ++k) {
+        elements *= access.strides[k] != 0 ? step.piece.sizes[k] : 1;
+      }
+      if (writers[access.slot] != 1 || access.mask >= 0 || !access.lookups.empty() ||
+          elements * codegen::size_of(access.type) != program.slots[access.slot].nbytes) {
+        continue;
+      }
+      std::vector<int32_t> terms = number_terms(step.piece, term.operands[0]);
+      if (!terms.empty()) {
+        kept.push_back(step.piece);
+        fills[access.slot] = {&kept.back(), term.operands[0], access.type, std::move(terms)};
+        break;
+      }
+    }
+  }
+  // What nothing reads any more.
+  std::vector<char> read(program.slots.size(), 0);
+  for (const Step& step : program.steps) {
+    for (uint32_t slot : step.reads) {
+      read[slot] = 1;
+    }
+  }
+  for (const Slot& slot : program.slots) {
+    if (slot.base >= 0) {
+      read[slot.base] = 1;
+    }
+  }
+  std::vector<Step> steps;
+  for (Step& step : program.steps) {
+    const bool needed = step.kind != Step::Kind::piece ||
+                        std::any_of(step.writes.begin(), step.writes.end(), [&](uint32_t slot) {
+                          return read[slot] || program.slots[slot].survives || !fills[slot].piece;
+                        });
+    if (needed) {
+      steps.push_back(std::move(step));
+    }
+  }
+  program.steps = std::move(steps);
+  return program;
+}
+
+}  // namespace torch_lazy::compile

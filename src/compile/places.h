@@ -1,0 +1,157 @@
+// What rows share that read at computed positions, hand numbers from piece to piece, or find their
+// arguments and results by name.
+#pragma once
+
+#include "compile/lowering.h"
+
+#include <algorithm>
+#include <string_view>
+
+namespace torch_lazy::compile {
+
+// ---- Arguments and results ----
+
+/// The position of the argument with this name in the operator's schema, if it has one.
+inline std::optional<size_t> argument_named(const Lowering& l, std::string_view name) {
+  const auto& arguments = l.description().op->handle.schema().arguments();
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (arguments[i].name() == name) {
+      return i;
+    }
+  }
+  return std::nullopt;
+}
+
+/// An attribute that is a truth value; false where the operator does not have it.
+inline bool flag_named(const Lowering& l, std::string_view name) {
+  const std::optional<size_t> index = argument_named(l, name);
+  return index && l.is_constant(*index) && l.constant(*index).isBool() &&
+         l.constant(*index).toBool();
+}
+
+/// The result that the call returns at this place. Nothing: an output mask left it out, or it is
+/// not needed.
+inline std::optional<size_t> wanted_return(const Lowering& l, size_t place) {
+  const auto& returns = l.description().returns;
+  if (place >= returns.size() || returns[place].kind != ReturnSource::Kind::fresh) {
+    return std::nullopt;
+  }
+  const auto result = static_cast<size_t>(returns[place].index);
+  return l.wanted(result) ? std::optional<size_t>(result) : std::nullopt;
+}
+
+/// The result that is the next version of an operand, if the call writes it and it is needed.
+inline std::optional<size_t> wanted_write(const Lowering& l, int operand) {
+  const Description& d = l.description();
+  for (size_t k = 0; k < d.writes.size(); ++k) {
+    const size_t result = d.fresh.size() + k;
+    if (d.writes[k].operand == operand && l.wanted(result)) {
+      return result;
+    }
+  }
+  return std::nullopt;
+}
+
+inline uint32_t slot_of(const Lowering& l, size_t argument) {
+  return l.node().operands[l.argument(argument).index];
+}
+
+inline size_t wrap(int64_t dim, size_t rank) {
+  return static_cast<size_t>(dim < 0 ? dim + static_cast<int64_t>(rank) : dim);
+}
+
+inline int64_t count(at::IntArrayRef sizes) {
+  int64_t elements = 1;
+  for (int64_t size : sizes) {
+    elements *= size;
+  }
+  return elements;
+}
+
+/// The type in which an argument of floats is computed; nothing for other dtypes.
+inline std::optional<Type> float_type(const Lowering& l, size_t argument) {
+  if (!l.is_tensor(argument)) {
+    return std::nullopt;
+  }
+  const std::optional<Type> type = type_of(l.layout(argument).dtype);
+  return type && codegen::is_float(*type) ? std::optional<Type>(compute_type(*type)) : std::nullopt;
+}
+
+// ---- Positions ----
+
+/// The position along a dimension of the sizes that a piece without reductions was begun with.
+inline int32_t position(Lowering& l, at::IntArrayRef sizes, size_t dim) {
+  if (sizes[dim] == 1) {
+    return l.constant_of(Type::i64, 0);
+  }
+  const int32_t term = l.piece().add(Opcode::index, Type::i64);
+  l.piece().terms[term].place = static_cast<int32_t>(
+      std::count_if(sizes.begin(), sizes.begin() + static_cast<std::ptrdiff_t>(dim),
+                    [](int64_t size) { return size != 1; }));
+  return term;
+}
+
+inline int32_t integer(Lowering& l, int64_t value) {
+  return l.fixed(Type::i64, static_cast<double>(value));
+}
+
+/// low <= index < high
+inline int32_t between(Lowering& l, int32_t index, int64_t low, int64_t high) {
+  return l.make(Opcode::bit_and, l.make(Opcode::ge, index, integer(l, low)),
+                l.make(Opcode::lt, index, integer(l, high)));
+}
+
+/// Where the condition is false the run fails, and PyTorch's kernel says what is wrong.
+inline void require(Lowering& l, int32_t condition) {
+  const int32_t check = l.make(Opcode::check, condition);
+  l.piece().terms[check].place = 0;
+}
+
+/// The elements of a layout that has size 1 along the dimensions which `lookups` find; nothing is
+/// read, and the value is 0, where the mask (-1: there is none) is false.
+inline int32_t load_at(Lowering& l, uint32_t slot, const Layout& layout,
+                       c10::ArrayRef<Lookup> lookups, int32_t mask) {
+  const std::optional<Type> type = type_of(layout.dtype);
+  if (!type || layout.neg || layout.conj) {
+    l.fail();
+    return l.constant_of(Type::f32, 0);
+  }
+  const int32_t term = l.load_layout(slot, layout, *type);
+  Access& access = l.piece().accesses[l.piece().terms[term].place];
+  access.lookups.append(lookups.begin(), lookups.end());
+  access.mask = mask;
+  return term;
+}
+
+// ---- Memory between the pieces of a node ----
+
+/// Numbers that one piece of a node leaves for another: they lie along some of its dimensions.
+struct Handover {
+  uint32_t slot = 0;
+  Layout layout;
+};
+
+/// `sizes`: of the dimensions of the pieces, 1 where the numbers do not change.
+inline Handover hand_over(Lowering& l, Type type, at::IntArrayRef sizes) {
+  Handover made;
+  made.layout.dtype = dtype_of(type);
+  made.layout.sizes.assign(sizes.begin(), sizes.end());
+  made.layout.strides.resize(sizes.size());
+  int64_t stride = 1;
+  for (size_t k = sizes.size(); k-- > 0;) {
+    made.layout.strides[k] = stride;
+    stride *= sizes[k];
+  }
+  made.slot = l.new_slot(stride * codegen::size_of(type));
+  return made;
+}
+
+inline void give(Lowering& l, const Handover& to, int32_t value) {
+  l.store_operand_like(to.slot, to.layout, value);
+}
+
+inline int32_t take(Lowering& l, const Handover& from) {
+  return l.load_layout(from.slot, from.layout, *type_of(from.layout.dtype));
+}
+
+}  // namespace torch_lazy::compile

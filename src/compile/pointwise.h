@@ -1,0 +1,65 @@
+// A pointwise call in the table of operators: arguments in the type of the computation, one result.
+#pragma once
+
+#include "compile/lowering.h"
+
+namespace torch_lazy::compile {
+
+enum class Promotion : uint8_t { arithmetic, to_float, compare };
+
+/// A pointwise call: the piece is begun, arguments come in the type of the computation.
+class Pointwise {
+ public:
+  Pointwise(Lowering& l, c10::ArrayRef<size_t> operands, Promotion promotion) : l_(l) {
+    dtype_ = l.common_dtype(operands);
+    if (promotion == Promotion::to_float && c10::isIntegralType(dtype_, true)) {
+      dtype_ = l.description().default_dtype;
+    }
+    const std::optional<Type> common = type_of(dtype_);
+    if (!common) {
+      l.fail();
+    }
+    common_ = common.value_or(Type::f32);
+    type = compute_type(common_);
+    l.begin(l.result_layout(0).sizes);
+  }
+
+  int32_t operator()(size_t index) {
+    return l_.is_tensor(index) ? l_.load(index, type, common_) : l_.number(index, type);
+  }
+  int32_t number(size_t index) { return l_.number(index, type); }
+  int32_t constant(double value) { return l_.constant_of(type, value); }
+  int32_t make(Opcode op, int32_t a, int32_t b = -1, int32_t c = -1) {
+    return l_.make(op, a, b, c);
+  }
+
+  /// Stores the result; PyTorch rounds it to the common dtype first.
+  bool finish(int32_t value) {
+    if (l_.type(value) != Type::boolean) {
+      value = l_.convert(value, common_);
+    }
+    l_.store(0, value);
+    l_.end();
+    return true;
+  }
+
+  bool is_float() const { return codegen::is_float(type); }
+  bool is_boolean() const { return type == Type::boolean; }
+  /// The number's value belongs to the class, or is the constant.
+  bool number_is(size_t index, NumberClass cls, double value) const {
+    if (l_.is_constant(index)) {
+      return l_.constant(index).isScalar() && !l_.constant(index).toScalar().isComplex() &&
+             l_.constant(index).toScalar().toDouble() == value;
+    }
+    return l_.number_kind(index).value_class == cls;
+  }
+
+  Type type = Type::f32;
+
+ private:
+  Lowering& l_;
+  at::ScalarType dtype_ = at::kFloat;
+  Type common_ = Type::f32;
+};
+
+}  // namespace torch_lazy::compile

@@ -1,0 +1,593 @@
+"""Rows of the compiler's table of operators: fused kernels against eager, and no call left over."""
+
+import dataclasses
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from comparing import DEVICE, Copier, difference
+
+if DEVICE.type != "lazy":
+    pytest.skip("a test of the compiler", allow_module_level=True)
+
+import torch_lazy
+from torch_lazy import config, metrics
+
+pytestmark = pytest.mark.usefixtures("nothing_pending")
+
+FLOATS = (torch.float32, torch.float64, torch.bfloat16)
+# Relative, and relative to the largest element.
+CLOSE = {torch.float32: 2e-5, torch.float64: 1e-11, torch.bfloat16: 4e-2}
+
+
+class Make:
+    """Inputs of a case: of one dtype, lying in memory in some way."""
+
+    def __init__(self, dtype, lying):
+        self.dtype = dtype
+        self.lying = lying
+
+    def lie(self, x):
+        if self.lying == "transposed" and x.dim() > 1:
+            x = x.transpose(0, -1).contiguous().transpose(0, -1)
+        if self.lying == "sliced" and x.dim() > 0:
+            x = x.repeat_interleave(2, dim=-1)[..., ::2]
+        return x
+
+    def __call__(self, *size, scale=2.0):
+        return self.lie(torch.randn(size, dtype=torch.float64).mul(scale).to(self.dtype))
+
+    def positive(self, *size):
+        return self.lie(torch.rand(size, dtype=torch.float64).add(0.1).to(self.dtype))
+
+    def unit(self, *size):
+        return self.lie(torch.rand(size, dtype=torch.float64).mul(0.9).add(0.05).to(self.dtype))
+
+    def special(self, *values):
+        return torch.tensor(values, dtype=self.dtype)
+
+    def ints(self, high, *size, low=0, dtype=torch.long):
+        return self.lie(torch.randint(low, high, size, dtype=dtype))
+
+
+@dataclasses.dataclass
+class Case:
+    name: str
+    call: Callable
+    inputs: Callable
+    grad: bool = True
+    dtypes: tuple = FLOATS
+    left: tuple = ()  # operators that may be left to PyTorch
+
+
+def tensors(tree):
+    return [x for x in torch.utils._pytree.tree_leaves(tree) if isinstance(x, torch.Tensor)]
+
+
+def run(call, args, grad, directions):
+    """Results, then gradients of those that depend on floating-point inputs."""
+    inputs = [x for x in tensors(args) if x.is_floating_point()]
+    if grad:
+        for x in inputs:
+            x.requires_grad_()
+    results = tensors(call(*args))
+    outputs = list(results)
+    if grad:
+        ends = [x for x in results if x.requires_grad]
+        if not directions:
+            directions += [torch.randn(x.shape).to(x.dtype) for x in ends]
+        starts = [d.to(x.device) for d, x in zip(directions, ends, strict=True)]
+        outputs += [
+            g for g in torch.autograd.grad(ends, inputs, starts, allow_unused=True) if g is not None
+        ]
+    return outputs
+
+
+def check(case, dtype, lying):
+    args = case.inputs(Make(dtype, lying))
+    grad = case.grad and dtype.is_floating_point
+    directions = []
+    expected = run(case.call, Copier("cpu")(args), grad, directions)
+    on_device = Copier(DEVICE)(args)
+    directions = [d.to(DEVICE) for d in directions]
+    torch_lazy.sync()
+    metrics.reset()
+    with config.override(compiler="force"):
+        actual = run(case.call, on_device, grad, directions)
+        torch_lazy.sync(wait=True)
+    counters = metrics.counters()
+    left = [name.removeprefix("CompiledCall_aten::") for name in counters if "CompiledCall" in name]
+    assert [name for name in left if name.split(".")[0].rstrip("_") not in case.left] == []
+    assert "CompiledRunFailed" not in counters
+    assert counters.get("GraphCompiled", 0) > 0
+    assert len(actual) == len(expected)
+    for i, (want, have) in enumerate(zip(expected, actual, strict=True)):
+        close = CLOSE.get(want.dtype, 0.0)
+        finite = want.detach()[want.detach().isfinite()].abs() if want.numel() else want
+        largest = min(finite.max().item(), 1e4) if finite.numel() else 0.0
+        how = (close, close * max(largest, 1e-2))
+        assert difference(want, have, f"result {i}", close=how) is None
+
+
+def cases(*list_of_cases):
+    """Parameters of a test: every case in every dtype, and the first of them in other layouts."""
+    params = []
+    for case in list_of_cases:
+        for dtype in case.dtypes:
+            for lying in ("plain", "transposed", "sliced"):
+                if lying == "plain" or dtype == case.dtypes[0]:
+                    name = f"{case.name}-{str(dtype).removeprefix('torch.')}-{lying}"
+                    params.append(pytest.param(case, dtype, lying, id=name))
+    return pytest.mark.parametrize(("case", "dtype", "lying"), params)
+
+
+def one(m):
+    return (m(5, 7, 3),)
+
+
+def unary(name, call=None, inputs=one, **more):
+    return Case(name, call or getattr(F, name), inputs, **more)
+
+
+# ---- Activations ---------------------------------------------------------------------------------
+
+
+@cases(
+    unary("hardswish"),
+    unary("hardsigmoid"),
+    unary("mish"),
+    unary("elu"),
+    unary("elu-parameters", lambda x: F.elu(x, 1.3)),
+    unary("elu-inplace", lambda x: F.elu(x * 2, 0.7, inplace=True)),
+    unary("selu"),
+    unary("celu", lambda x: F.celu(x, 1.7)),
+    unary("softplus", lambda x: F.softplus(x, 1.3, 2.0)),
+    unary("logsigmoid"),
+    unary("hardtanh", lambda x: F.hardtanh(x, -0.7, 1.1)),
+    unary("relu6"),
+    unary("hardshrink", lambda x: F.hardshrink(x, 0.8)),
+    unary("softshrink", lambda x: F.softshrink(x, 0.8)),
+    unary("softsign"),
+    unary("threshold", lambda x: F.threshold(x, 0.3, 20.0)),
+    unary("glu"),
+    unary("glu-first", lambda x: F.glu(x, 0), lambda m: (m(6, 5),)),
+    Case("prelu", F.prelu, lambda m: (m(4, 5, 3), m(5))),
+    Case("prelu-one", F.prelu, lambda m: (m(4, 5), m(1))),
+    unary(
+        "edges",
+        lambda x: [
+            F.hardswish(x),
+            F.hardsigmoid(x),
+            F.relu6(x),
+            F.hardshrink(x, 3.0),
+            F.softshrink(x, 3.0),
+            F.threshold(x, 3.0, 1.0),
+            F.elu(x),
+            F.mish(x),
+        ],
+        lambda m: (m.special(-3.0, 3.0, 0.0, -0.0, 6.0, -1e4, 1e4, float("inf"), 0.25),),
+        dtypes=(torch.float32, torch.bfloat16),
+    ),
+)
+def test_activations(case, dtype, lying):
+    if case.name.startswith("glu") and case.name == "glu":
+        case = dataclasses.replace(case, inputs=lambda m: (m(5, 7, 6),))
+    check(case, dtype, lying)
+
+
+def test_activations_of_nan():
+    x = torch.tensor([float("nan"), 1.0, float("nan"), -1.0])
+    for call in (F.hardswish, F.hardsigmoid, F.hardshrink, F.softshrink, F.mish, F.logsigmoid):
+        check(Case("nan", call, lambda m: (x,), grad=False), torch.float32, "plain")
+
+
+# ---- Losses --------------------------------------------------------------------------------------
+
+
+def two(m):
+    return (m(5, 7), m(5, 7))
+
+
+def losses(name, call, inputs=two, **more):
+    return [
+        Case(
+            f"{name}-{reduction}",
+            lambda *args, reduction=reduction: call(*args, reduction=reduction),
+            inputs,
+            **more,
+        )
+        for reduction in ("none", "mean", "sum")
+    ]
+
+
+@cases(
+    *losses("smooth_l1", F.smooth_l1_loss),
+    *losses("smooth_l1-beta", lambda a, b, **k: F.smooth_l1_loss(a, b, beta=0.6, **k)),
+    *losses("smooth_l1-zero", lambda a, b, **k: F.smooth_l1_loss(a, b, beta=0.0, **k)),
+    *losses("huber", lambda a, b, **k: F.huber_loss(a, b, delta=0.6, **k)),
+    *losses("l1", F.l1_loss),
+    *losses("mse", F.mse_loss),
+    *losses("soft_margin", F.soft_margin_loss),
+    *losses("bce", lambda a, b, **k: F.binary_cross_entropy(a, b.detach().sigmoid(), **k),
+            lambda m: (m.unit(5, 7), m(5, 7))),
+    *losses("bce-weight", lambda a, b, w, **k: F.binary_cross_entropy(
+                a, b.detach().sigmoid(), weight=w.detach(), **k),
+            lambda m: (m.unit(5, 7), m(5, 7), m.positive(5, 7))),
+    *losses("bce-logits", F.binary_cross_entropy_with_logits,
+            lambda m: (m(5, 7), m.unit(5, 7))),
+    *losses("bce-logits-weights", lambda a, b, w, p, **k: F.binary_cross_entropy_with_logits(
+                a, b.detach(), weight=w.detach(), pos_weight=p.detach(), **k),
+            lambda m: (m(5, 7), m.unit(5, 7), m.positive(5, 7), m.positive(7))),
+    *losses("kl_div", lambda a, b, **k: F.kl_div(a, b, **k),
+            lambda m: (m(5, 7), m.positive(5, 7))),
+    *losses("poisson", F.poisson_nll_loss, lambda m: (m(5, 7), m.positive(5, 7))),
+    *losses("cross_entropy", F.cross_entropy, lambda m: (m(5, 7), m.ints(7, 5))),
+    *losses("cross_entropy-one", F.cross_entropy, lambda m: (m(1, 7), m.ints(7, 1))),
+    *losses("cross_entropy-weight", lambda a, t, w, **k: F.cross_entropy(
+                a, t, weight=w.detach(), ignore_index=2, **k),
+            lambda m: (m(9, 7), m.ints(7, 9), m.positive(7))),
+    *losses("cross_entropy-2d", F.cross_entropy, lambda m: (m(3, 7, 4, 5), m.ints(7, 3, 4, 5))),
+    *losses("cross_entropy-2d-weight", lambda a, t, w, **k: F.cross_entropy(
+                a, t, weight=w.detach(), ignore_index=0, **k),
+            lambda m: (m(2, 5, 3, 1), m.ints(5, 2, 3, 1), m.positive(5))),
+    *losses("cross_entropy-smooth", lambda a, t, **k: F.cross_entropy(
+                a, t, label_smoothing=0.1, **k),
+            lambda m: (m(5, 7), m.ints(7, 5))),
+)  # fmt: skip
+def test_losses(case, dtype, lying):
+    check(case, dtype, lying)
+
+
+def test_targets_out_of_range_raise_as_eager_does():
+    x = torch.randn(3, 4).to(DEVICE)
+    with config.override(compiler="force"), pytest.raises(IndexError, match="Target 4 is out of"):
+        F.nll_loss(x, torch.tensor([0, 4, 1]).to(DEVICE)).cpu()
+    with config.override(compiler="force"), pytest.raises(RuntimeError, match="between 0 and 1"):
+        F.binary_cross_entropy(torch.full((3,), 1.5).to(DEVICE), torch.ones(3).to(DEVICE)).cpu()
+
+
+# ---- Batch, group and other norms ----------------------------------------------------------------
+
+
+def batch_norm(training, affine=True, statistics=True, momentum=0.1):
+    def call(x, w, b, mean, var):
+        mean, var = mean.detach() * 1.0, var.detach() * 1.0
+        y = F.batch_norm(
+            x,
+            mean if statistics else None,
+            var if statistics else None,
+            w if affine else None,
+            b if affine else None,
+            training,
+            momentum,
+            1e-4,
+        )
+        return y, mean, var
+
+    return call
+
+
+def channels(*size):
+    c = size[1]
+    return lambda m: (m(*size), m(c), m(c), m(c), m.positive(c))
+
+
+def channels_last(m):
+    x, *rest = channels(3, 6, 5, 4)(m)
+    return (x.to(memory_format=torch.channels_last), *rest)
+
+
+@cases(
+    Case("train", batch_norm(True), channels(4, 5, 3, 3)),
+    Case("train-2d", batch_norm(True), channels(9, 5)),
+    Case("train-3d", batch_norm(True, momentum=0.5), channels(2, 1, 7)),
+    Case("train-plain", batch_norm(True, affine=False), channels(4, 5, 3)),
+    Case("train-no-statistics", batch_norm(True, statistics=False), channels(4, 5, 3)),
+    Case("train-channels-last", batch_norm(True), channels_last),
+    Case("eval", batch_norm(False), channels(4, 5, 3, 3)),
+    Case("eval-2d", batch_norm(False), channels(9, 5)),
+    Case("eval-plain", batch_norm(False, affine=False), channels(4, 5, 3)),
+    Case("eval-channels-last", batch_norm(False), channels_last),
+    Case("eval-no-grad", batch_norm(False), channels(4, 5, 3, 3), grad=False),
+    Case("instance", lambda x: F.instance_norm(x), lambda m: (m(3, 4, 5, 5),)),
+)
+def test_batch_norm(case, dtype, lying):
+    check(case, dtype, lying)
+
+
+def test_batch_norm_runs_in_parts():
+    """Between forward and backward the step ends: also the empty results of eval are there."""
+    for training in (True, False):
+        results = []
+        for device in ("cpu", DEVICE):
+            torch.manual_seed(0)
+            model = torch.nn.BatchNorm2d(3).train(training)
+            x = torch.randn(4, 3, 5, 5)
+            model, x = model.to(device), x.to(device).requires_grad_()
+            with config.override(compiler="force"):
+                y = model(x)
+                torch_lazy.sync()
+                (y * y).sum().backward()
+                results.append([y, x.grad, model.weight.grad, model.running_var])
+                torch_lazy.sync()
+        for want, have in zip(*results, strict=True):
+            torch.testing.assert_close(have.cpu(), want, rtol=1e-4, atol=1e-4)
+
+
+@cases(
+    Case("group", lambda x, w, b: F.group_norm(x, 3, w, b), lambda m: (m(4, 6, 5, 3), m(6), m(6))),
+    Case("group-2d", lambda x, w, b: F.group_norm(x, 2, w, b), lambda m: (m(5, 6), m(6), m(6))),
+    Case("group-plain", lambda x: F.group_norm(x, 2), lambda m: (m(2, 4, 7),)),
+    Case("group-all", lambda x, w: F.group_norm(x, 6, w), lambda m: (m(2, 6, 3, 1), m(6))),
+    Case("group-channels-last", lambda x, w, b: F.group_norm(x, 3, w, b),
+         lambda m: (m(2, 6, 4, 4).to(memory_format=torch.channels_last), m(6), m(6))),
+    Case("rms", lambda x, w: F.rms_norm(x, (7,), w), lambda m: (m(5, 7), m(7))),
+    Case("layer-plain", lambda x: F.layer_norm(x, (7,)), lambda m: (m(5, 7),)),
+)  # fmt: skip
+def test_group_norm(case, dtype, lying):
+    check(case, dtype, lying)
+
+
+# ---- Indexing ------------------------------------------------------------------------------------
+
+SUMS = ("index_add", "scatter_add", "_index_put_impl", "index_put", "embedding_dense_backward")
+MOVED = (torch.float32, torch.int64, torch.bool, torch.bfloat16)
+
+
+def moved(name, call, inputs, **more):
+    return Case(name, call, inputs, dtypes=MOVED, left=SUMS, **more)
+
+
+@cases(
+    moved("index_select", lambda x, i: x.index_select(0, i), lambda m: (m(5, 7), m.ints(5, 3))),
+    moved("index_select-last", lambda x, i: x.index_select(-1, i),
+          lambda m: (m(5, 7), m.ints(7, 9, dtype=torch.int32))),
+    moved("gather", lambda x, i: x.gather(1, i), lambda m: (m(5, 7), m.ints(7, 4, 3))),
+    moved("gather-first", lambda x, i: x.gather(0, i), lambda m: (m(5, 3, 2), m.ints(5, 8, 3, 2))),
+    moved("index", lambda x, i: x[i], lambda m: (m(5, 7), m.ints(5, 4, low=-5))),
+    moved("index-2d", lambda x, i: x[:, i], lambda m: (m(3, 5, 7), m.ints(5, 2, 4, low=-5))),
+    moved("index-two", lambda x, i, j: x[i, j],
+          lambda m: (m(5, 7, 3), m.ints(5, 4), m.ints(7, 4, low=-7))),
+    moved("index-broadcast", lambda x, i, j: x[i, j],
+          lambda m: (m(5, 7), m.ints(5, 4, 1), m.ints(7, 3))),
+    moved("index-apart", lambda x, i, j: x[i, :, j],
+          lambda m: (m(5, 2, 7), m.ints(5, 4), m.ints(7, 4))),
+    moved("index-middle", lambda x, i: x[:, :, i], lambda m: (m(2, 3, 4, 5), m.ints(4, 6))),
+    moved("scatter-value", lambda x, i: x.scatter(1, i, 2), lambda m: (m(5, 7), m.ints(7, 5, 1))),
+    moved("scatter-src", lambda x, i, s: x.scatter(0, i, s),
+          lambda m: (m(5, 7), m.ints(5, 1, 7), m(2, 7))),
+    moved("one_hot", lambda i: F.one_hot(i, 6), lambda m: (m.ints(6, 3, 4),), grad=False),
+    moved("max-backward", lambda x: x.max(1)[0], lambda m: (m(5, 7),), grad=True),
+    moved("pad", lambda x: F.pad(x, (1, 2), value=1), lambda m: (m(5, 7),)),
+    moved("pad-two", lambda x: F.pad(x, (1, -2, 0, 3)), lambda m: (m(2, 5, 7),)),
+    moved("pad-cut", lambda x: F.pad(x, (-1, -2, -1, 0)), lambda m: (m(5, 7),)),
+    moved("stack", lambda x, y: torch.stack([x, y, x]), lambda m: (m(5, 7), m(5, 7))),
+    moved("stack-last", lambda x, y: torch.stack([x, y], -1), lambda m: (m(5, 1), m(5, 1))),
+    moved("flip", lambda x: x.flip(0), lambda m: (m(5, 7),)),
+    moved("flip-two", lambda x: x.flip(0, -1), lambda m: (m(5, 3, 7),)),
+    moved("roll", lambda x: x.roll(2, 1), lambda m: (m(5, 7),)),
+    moved("roll-back", lambda x: x.roll(-8, 0), lambda m: (m(5, 7),)),
+    moved("repeat", lambda x: x.repeat(2, 3), lambda m: (m(5, 7),)),
+    moved("repeat-more", lambda x: x.repeat(2, 1, 3), lambda m: (m(5, 1),)),
+    moved("select_scatter", lambda x, y: x.select_scatter(y, 1, -2), lambda m: (m(5, 7), m(5))),
+    moved("slice_scatter", lambda x, y: x.slice_scatter(y, 1, 2, 5), lambda m: (m(5, 7), m(5, 3))),
+    moved("slice_scatter-step", lambda x, y: x.slice_scatter(y, 0, 1, None, 2),
+          lambda m: (m(6, 7), m(3, 7))),
+    moved("select-backward", lambda x: x[2] * 1, lambda m: (m(5, 7),)),
+    moved("slice-backward", lambda x: x[1:-1, ::3] * 1, lambda m: (m(5, 7),)),
+)  # fmt: skip
+def test_indexing(case, dtype, lying):
+    if not dtype.is_floating_point:
+        # The same program over integers or booleans.
+        floats = case.inputs
+
+        def inputs(m):
+            made = floats(Make(torch.float32, m.lying))
+            return tuple(
+                m.lie((x * 3).to(m.dtype)) if x.is_floating_point() else x for x in made
+            )
+
+        case = dataclasses.replace(case, inputs=inputs)
+    if case.name.startswith(("max", "select-b", "slice-b")) and dtype == torch.bool:
+        pytest.skip("not for booleans")
+    check(case, dtype, lying)
+
+
+def test_indices_out_of_range_raise_as_eager_does():
+    x = torch.randn(3, 4).to(DEVICE)
+    bad = torch.tensor([0, 3]).to(DEVICE)
+    for call in (
+        lambda: x.index_select(0, bad),
+        lambda: x[bad],
+        lambda: x.gather(0, bad.view(2, 1)),
+        lambda: x.scatter(1, torch.tensor([[0], [4], [1]]).to(DEVICE), 1.0),
+        lambda: x[torch.tensor([-4]).to(DEVICE)],
+    ):
+        with config.override(compiler="force"), pytest.raises((IndexError, RuntimeError)):
+            call().cpu()
+
+
+# ---- Arithmetic ----------------------------------------------------------------------------------
+
+
+def special_pairs(m):
+    values = [0.0, -0.0, 1.0, -1.0, 2.5, -2.5, 1e4, float("inf"), -float("inf"), float("nan")]
+    a = torch.tensor(values, dtype=m.dtype)
+    return (a.view(-1, 1), a.view(1, -1))
+
+
+def binary(name, call, inputs=two, **more):
+    return [
+        Case(name, call, inputs, **more),
+        Case(f"{name}-broadcast", call, lambda m: (m(5, 1, 3), m(4, 1)), **more),
+        Case(f"{name}-special", call, special_pairs, grad=False,
+             dtypes=(torch.float32, torch.float64)),
+    ]  # fmt: skip
+
+
+@cases(
+    *binary("floor_divide", torch.floor_divide, grad=False, dtypes=FLOATS[:2]),
+    *binary("logaddexp", torch.logaddexp),
+    *binary("logaddexp2", torch.logaddexp2),
+    *binary("xlogy", torch.xlogy),
+    *binary("xlog1py", torch.special.xlog1py),
+    *binary("fmax", torch.fmax),
+    *binary("fmin", torch.fmin),
+    *binary("heaviside", torch.heaviside, grad=False),
+    unary("floor_divide-number", lambda x: torch.floor_divide(x, 0.3), grad=False,
+          dtypes=FLOATS[:2]),
+    unary("nan_to_num", lambda x: [torch.nan_to_num(x / 0), torch.nan_to_num(x / 0, 1.5, 2.5, 3.5)],
+          lambda m: (m.special(1.0, -1.0, 0.0, 2.0),)),
+    unary("nan_to_num-grad", torch.nan_to_num),
+    unary("sgn", torch.sgn),
+    unary("isposinf", lambda x: [torch.isposinf(x), torch.isneginf(x)],
+          lambda m: (m.special(1.0, float("inf"), -float("inf"), float("nan")),), grad=False),
+    unary("frac", torch.frac),
+    unary("sinc", torch.sinc),
+    unary("sinc-zero", torch.sinc, lambda m: (m.special(0.0, 0.5, 1.0),)),
+    unary("deg2rad", torch.deg2rad),
+    unary("rad2deg", torch.rad2deg),
+    unary("logit", torch.logit, lambda m: (m.unit(5, 7),)),
+    unary("logit-eps", lambda x: torch.logit(x, 0.2), lambda m: (m(5, 7),)),
+    unary("logit-edges", torch.logit, lambda m: (m.special(0.0, 1.0, 0.5),), grad=False),
+    unary("entr", torch.special.entr, lambda m: (m.positive(5, 7),)),
+    unary("entr-special", torch.special.entr, lambda m: (m.special(0.0, -1.0, 2.0),), grad=False),
+)  # fmt: skip
+def test_arithmetic(case, dtype, lying):
+    check(case, dtype, lying)
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64], ids=str
+)
+def test_shifts(dtype):
+    low = 0 if dtype == torch.uint8 else -128
+    a = torch.randint(low, 128, (9, 5), dtype=dtype)
+    by = torch.tensor([0, 1, 5, 7, 8, 15, 31, 63, 64], dtype=dtype).view(-1, 1)
+    shift = Case(
+        "shift",
+        lambda x, y: [x << y, x >> y, torch.bitwise_left_shift(x, y), x << 2, x >> 1],
+        lambda m: (a, by),
+    )
+    check(shift, dtype, "plain")
+
+
+def test_integers():
+    a, b = torch.randint(-9, 9, (5, 7)), torch.randint(-9, 9, (7,))
+    calls = Case(
+        "integers",
+        lambda x, y: [
+            torch.fmax(x, y),
+            torch.fmin(x, y),
+            torch.sgn(x),
+            torch.count_nonzero(x, 1),
+            torch.xlogy(x.abs(), y.abs() + 1),
+            torch.deg2rad(x),
+            *torch.aminmax(x, dim=0),
+        ],
+        lambda m: (a, b),
+    )
+    check(calls, torch.int64, "plain")
+
+
+@cases(
+    unary("logsumexp", lambda x: x.logsumexp(1)),
+    unary("logsumexp-dims", lambda x: x.logsumexp((0, 2), keepdim=True)),
+    unary("logsumexp-infinite", lambda x: x.logsumexp(1),
+          lambda m: (m.special(-float("inf"), -float("inf"), float("inf"), 1.0).view(2, 2),),
+          grad=False),
+    unary("norm", lambda x: x.norm()),
+    unary("norm-dim", lambda x: x.norm(dim=1)),
+    unary("norm-1", lambda x: x.norm(1, dim=(0, 1), keepdim=True)),
+    unary("norm-inf", lambda x: x.norm(float("inf"), dim=2), grad=False),
+    unary("norm-minus-inf", lambda x: x.norm(-float("inf"), dim=2), grad=False),
+    unary("norm-0", lambda x: x.norm(0, dim=2), grad=False),
+    unary("vector_norm", lambda x: torch.linalg.vector_norm(x, 2, 1)),
+    unary("vector_norm-dtype", lambda x: torch.linalg.vector_norm(x, dtype=torch.float64),
+          dtypes=FLOATS[:2]),
+    unary("normalize", lambda x: F.normalize(x)),
+    Case("cosine", F.cosine_similarity, two),
+    unary("foreach_norm", lambda x: torch._foreach_norm([x, x[0]]), grad=False),
+    unary("aminmax", lambda x: [*torch.aminmax(x), *torch.aminmax(x, dim=1, keepdim=True)],
+          grad=False),
+    unary("count_nonzero", lambda x: [torch.count_nonzero(x.trunc()), (x > 0).count_nonzero(1)],
+          grad=False),
+    unary("nansum", lambda x: x.sqrt().nansum(1), grad=False),
+)  # fmt: skip
+def test_over_dimensions(case, dtype, lying):
+    check(case, dtype, lying)
+
+
+# ---- Optimizers ----------------------------------------------------------------------------------
+
+OPTIMIZERS = {
+    "adam": lambda p: torch.optim.Adam(p, lr=0.02, fused=True),
+    "adam-all": lambda p: torch.optim.Adam(
+        p, lr=0.02, betas=(0.4, 0.9), weight_decay=0.1, amsgrad=True, maximize=True, fused=True
+    ),
+    "adamw": lambda p: torch.optim.AdamW(p, lr=0.02, fused=True),
+    "adamw-all": lambda p: torch.optim.AdamW(
+        p, lr=0.02, eps=1e-3, weight_decay=0.2, amsgrad=True, maximize=True, fused=True
+    ),
+    "sgd": lambda p: torch.optim.SGD(p, lr=0.03, fused=True),
+    "sgd-momentum": lambda p: torch.optim.SGD(p, lr=0.03, momentum=0.9, dampening=0.3, fused=True),
+    "sgd-nesterov": lambda p: torch.optim.SGD(
+        p, lr=0.03, momentum=0.9, nesterov=True, weight_decay=0.1, maximize=True, fused=True
+    ),
+    "adagrad": lambda p: torch.optim.Adagrad(p, lr=0.03, fused=True),
+    "adagrad-all": lambda p: torch.optim.Adagrad(
+        p, lr=0.03, lr_decay=0.2, weight_decay=0.1, initial_accumulator_value=0.5, fused=True
+    ),
+}
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_fused_optimizers(name, dtype):
+    results = []
+    for device in ("cpu", DEVICE):
+        torch.manual_seed(0)
+        shapes = [(5, 7), (3,), (), (9, 4)]
+        params = [torch.randn(s, dtype=dtype).to(device).requires_grad_() for s in shapes]
+        params[3] = params[3].detach().t().requires_grad_()
+        gradients = [
+            [torch.randn(s, dtype=dtype).to(device) for s in shapes] for _ in range(3)
+        ]
+        optimizer = OPTIMIZERS[name](params)
+        torch_lazy.sync()
+        metrics.reset()
+        with config.override(compiler="force"):
+            for step in gradients:
+                for i, (param, gradient) in enumerate(zip(params, step, strict=True)):
+                    param.grad = gradient.t() if i == 3 else gradient
+                optimizer.step()
+        state = [x for s in optimizer.state.values() for x in s.values() if x is not None]
+        results.append([*params, *(p.grad for p in params), *state])
+    left = [name for name in metrics.counters() if name.startswith("CompiledCall_")]
+    assert left == []
+    close = CLOSE[dtype]
+    for want, have in zip(*results, strict=True):
+        torch.testing.assert_close(have.detach().cpu(), want.detach(), rtol=close, atol=close)
+
+
+# ---- Merged with others --------------------------------------------------------------------------
+
+
+@cases(
+    Case("residual", lambda x, w, b, mean, var: F.relu(
+            batch_norm(True)(x * 2, w, b, mean, var)[0] + x), channels(4, 5, 3, 3)),
+    Case("residual-eval", lambda x, w, b, mean, var: F.relu(
+            batch_norm(False)(x * 2, w, b, mean, var)[0] + x), channels(4, 5, 3, 3)),
+    Case("group-silu", lambda x, w, b: F.silu(F.group_norm(x + 1, 2, w, b)) * x,
+         lambda m: (m(3, 4, 5, 2), m(4), m(4))),
+    Case("index-chain", lambda x, i: (x * 2)[i].exp().flip(0) + F.pad(x[:3], (0, 0, 1, 0)),
+         lambda m: (m(5, 7, scale=0.5), m.ints(5, 4)), left=SUMS),
+    Case("stack-sum", lambda x, y: torch.stack([x * 2, y.sin()]).sum(0).roll(1, 0), two),
+    Case("loss-chain", lambda x, t: F.cross_entropy(F.mish(x * 2), t) * 3,
+         lambda m: (m(6, 7), m.ints(7, 6))),
+    Case("scatter-chain", lambda x: F.softmax(x.max(1, keepdim=True)[0] * x, 1), lambda m: (m(5, 7),)),
+    Case("glu-chain", lambda x: F.glu(x.sin() * 2).exp(), lambda m: (m(5, 6),)),
+)  # fmt: skip
+def test_merged_with_others(case, dtype, lying):
+    check(case, dtype, lying)
