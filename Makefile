@@ -89,7 +89,7 @@ demo: build ## Train a small GPT on the lazy device
 	$(py) demo/train_gpt.py $(DEMO_ARGS)
 
 .PHONY: test
-test: test-cpp test-python ## Run all tests
+test: test-cpp test-python test-compiled ## Run all tests
 
 .PHONY: test-cpp
 test-cpp: compile ## Run the C++ tests
@@ -98,6 +98,14 @@ test-cpp: compile ## Run the C++ tests
 .PHONY: test-python
 test-python: build ## Run the Python tests
 	$(run_pytest) tests/python -n $(JOBS) $(PYTEST_ARGS)
+
+compiled_tests := $(addprefix tests/python/test_,$(addsuffix .py, \
+  opinfo random_programs features models optimizers faults threads async runs errors))
+
+.PHONY: test-compiled
+test-compiled: build ## Run operators, programs, models and faults with every graph compiled
+	TORCH_LAZY_COMPILER=force $(run_pytest) $(compiled_tests) -n $(JOBS) \
+	  -k "not bfloat16 and not float64 and not int64 and not complex and not slow" $(PYTEST_ARGS)
 
 .PHONY: test-quick
 test-quick: test-cpp build ## Run the C++ tests and the Python tests that are not marked slow

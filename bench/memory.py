@@ -46,6 +46,8 @@ def _measure(name: str, device: str, library: str) -> dict[str, int]:
     import torch
     import workloads
 
+    import torch_lazy
+
     counter = ctypes.CDLL(library)
     counter.peak_bytes.restype = counter.bytes_in_use.restype = ctypes.c_int64
     counter.start_counting()
@@ -53,9 +55,11 @@ def _measure(name: str, device: str, library: str) -> dict[str, int]:
     training = (workloads.REAL | workloads.COMPILED)[name](device)
     for _ in range(3):
         training.step()
+    torch_lazy.wait_device_ops()
     counter.reset_peak()
     for _ in range(3):
         training.step()
+    torch_lazy.wait_device_ops()
     return {"peak": counter.peak_bytes(), "resting": counter.bytes_in_use()}
 
 

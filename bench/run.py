@@ -55,9 +55,8 @@ def main() -> None:
         chosen = [part for part in parts if any(_within(part, name) for name in names)]
 
     load = os.getloadavg()[0]
-    print(
-        f"PyTorch {torch.__version__}, {os.cpu_count()} cores, {args.threads} in use, load {load}"
-    )
+    cores = f"{args.threads} of {os.cpu_count()} cores"
+    print(f"PyTorch {torch.__version__}, {cores}, load {load:.1f} before the start")
     print("Ratios are torch-lazy's time (or memory) by eager's, medians of interleaved turns;")
     print("where the compiler's speed is measured, the other's time by torch-lazy's.\n")
     table = Table()

@@ -189,6 +189,10 @@ const std::vector<Row>& rows() {
        "Whether graphs are compiled into fused kernels: on (a graph that is seen again), force "
        "(every graph, before its first run), or off (PyTorch's kernels alone: eager's bits).",
        set_compiler, compiler_name},
+      text("TORCH_LAZY_COMPILE_LOG", "",
+           "A file to which the compiler appends what it makes of each graph, pass by pass, with "
+           "times; - for the standard error.",
+           &Settings::compile_log),
       text("TORCH_LAZY_CODEGEN_TARGET", "",
            "The processor that kernels are compiled for: host, x86-64, x86-64-v3 or x86-64-v4. "
            "Empty: host. Read when the first kernel is compiled.",

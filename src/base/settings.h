@@ -45,6 +45,7 @@ struct Settings {
 
   // The compiler.
   std::atomic<CompilerMode> compiler;  // TORCH_LAZY_COMPILER
+  TextSetting compile_log;             // TORCH_LAZY_COMPILE_LOG
   TextSetting codegen_target;          // TORCH_LAZY_CODEGEN_TARGET
   TextSetting codegen_library;         // TORCH_LAZY_CODEGEN_LIBRARY
 

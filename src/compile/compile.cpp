@@ -1,5 +1,13 @@
 // The passes in order, and the program as text.
+#include "base/settings.h"
 #include "compile/program.h"
+
+#include <c10/util/Exception.h>
+
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+#include <mutex>
 
 #include <sstream>
 
@@ -16,8 +24,65 @@ Program drop_dead(Program program) {
   return program;
 }
 
+namespace {
+
+struct Pass {
+  const char* name;
+  Program (*run)(Program);
+};
+
+/// After `lower`, in this order.
+constexpr Pass kPasses[] = {
+    {"inline fills", inline_fills},
+    {"fuse", fuse},
+    {"split reductions", split_reductions},
+    {"drop dead", drop_dead},
+};
+
+using Clock = std::chrono::steady_clock;
+
+void log_pass(const char* name, Clock::time_point start, const Program& program) {
+  if (settings().compile_log.empty()) {
+    return;
+  }
+  const double milliseconds = std::chrono::duration<double>(Clock::now() - start).count() * 1e3;
+  std::ostringstream out;
+  out << "graph " << std::hex << program.graph->hash[0] << std::dec << ", pass " << name << ": "
+      << milliseconds << " ms, " << program.steps.size() << " steps\n"
+      << text(program);
+  log(out.str());
+}
+
+}  // namespace
+
+void log(const std::string& text) {
+  const std::string path = settings().compile_log.get();
+  if (path.empty()) {
+    return;
+  }
+  static auto* mutex = new std::mutex();
+  std::lock_guard<std::mutex> lock(*mutex);
+  if (path == "-") {
+    std::fputs(text.c_str(), stderr);
+    return;
+  }
+  std::ofstream file(path, std::ios::app);
+  file << text;
+  if (!file) {
+    TORCH_WARN_ONCE("torch-lazy: the compile log ", path, " cannot be written");
+  }
+}
+
 Program compile(std::shared_ptr<const Graph> graph) {
-  return drop_dead(split_reductions(fuse(inline_fills(lower(std::move(graph))))));
+  Clock::time_point start = Clock::now();
+  Program program = lower(std::move(graph));
+  log_pass("lower", start, program);
+  for (const Pass& pass : kPasses) {
+    start = Clock::now();
+    program = pass.run(std::move(program));
+    log_pass(pass.name, start, program);
+  }
+  return program;
 }
 
 std::string text(const Program& program) {

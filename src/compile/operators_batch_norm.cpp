@@ -141,7 +141,12 @@ bool batch_norm(Lowering& l) {
     mean = l.make(Opcode::div, l.make(Opcode::reduce_sum, x), n);
     const int32_t d = l.make(Opcode::sub, x, mean);
     const int32_t sum = l.make(Opcode::reduce_sum, l.make(Opcode::mul, d, d));
-    invstd = inverse_deviation(l, l.make(Opcode::div, sum, n), *arguments.eps);
+    const int32_t variance = l.make(Opcode::div, sum, n);
+    invstd = inverse_deviation(l, variance, *arguments.eps);
+    if (is_zero(l, *arguments.eps)) {  // then PyTorch avoids the division by zero
+      const int32_t zero = l.constant_of(by.type, 0);
+      invstd = l.make(Opcode::select, l.make(Opcode::eq, variance, zero), zero, invstd);
+    }
     l.store(1, mean);
     l.store(2, invstd);
     if (arguments.running_mean) {

@@ -103,14 +103,6 @@ class LossGradient {
   Lowering& l_;
 };
 
-/// The number is known to be 0.
-bool is_zero(const Lowering& l, size_t argument) {
-  if (l.is_constant(argument)) {
-    return l.constant(argument).isScalar() && l.constant(argument).toScalar().toDouble() == 0;
-  }
-  return l.number_kind(argument).value_class == kClassZero;
-}
-
 bool smooth_l1_loss(Lowering& l) {  // self, target, reduction, beta
   Loss loss(l, {0, 1}, 2);
   if (l.failed()) {

@@ -91,11 +91,6 @@ class FusedStep {
     return l_.make(Opcode::sub, l_.constant_of(Type::f64, 1), value);
   }
 
-  bool is_zero(const char* name) {
-    const std::optional<size_t> index = argument_named(l_, name);
-    return index && l_.is_constant(*index) && l_.constant(*index).isScalar() &&
-           l_.constant(*index).toScalar().toDouble() == 0;
-  }
   bool flag(const char* name) { return flag_named(l_, name); }
 
   int32_t constant(double value) { return l_.constant_of(type_, value); }
@@ -139,12 +134,11 @@ int32_t load_gradient(FusedStep& step) {
   return step.flag("maximize") ? step.make(Opcode::neg, g) : g;
 }
 
-/// gradient + parameter * weight_decay
+/// gradient + parameter * weight_decay, or the gradient alone where that is 0.
 int32_t decayed(FusedStep& step, int32_t g, int32_t p) {
-  if (step.is_zero("weight_decay")) {
-    return g;
-  }
-  return step.make(Opcode::add, g, step.make(Opcode::mul, p, step.number("weight_decay")));
+  const int32_t decay = step.number("weight_decay");
+  const int32_t sum = step.make(Opcode::add, g, step.make(Opcode::mul, p, decay));
+  return step.make(Opcode::select, step.make(Opcode::ne, decay, step.constant(0)), sum, g);
 }
 
 /// a + w (b - a), from the nearer end.
@@ -178,7 +172,7 @@ bool adam(Lowering& l) {
     int32_t g = load_gradient(step);
     if (!decoupled) {
       g = decayed(step, g, p);
-    } else if (!step.is_zero("weight_decay")) {
+    } else {
       const int32_t kept =
           step.one_minus(step.make(Opcode::mul, step.exact("lr"), step.exact("weight_decay")));
       p = step.make(Opcode::mul, p, step.rounded(kept));
@@ -209,29 +203,31 @@ bool adam(Lowering& l) {
 
 bool sgd(Lowering& l) {
   FusedStep step(l);
-  const bool momentum = !step.is_zero("momentum");
-  if (momentum && !step.has("momentum_buffer_list")) {
-    return false;
-  }
+  const bool buffers = step.has("momentum_buffer_list");
   for (size_t k = 0; k < step.parameters() && !l.failed(); ++k) {
     step.choose(k);
     step.begin_elements();
     const int32_t p = step.load("self");
     int32_t g = decayed(step, load_gradient(step), p);
-    if (momentum) {
+    if (buffers) {
+      const int32_t momentum = step.number("momentum");
+      const int32_t used = step.make(Opcode::ne, momentum, step.constant(0));
       const int32_t old = step.load("momentum_buffer_list");
       int32_t buffer = g;
       if (!step.flag("is_first_step")) {
         const int32_t share = step.rounded(step.one_minus(step.exact("dampening")));
-        buffer = step.make(Opcode::add, step.make(Opcode::mul, old, step.number("momentum")),
+        buffer = step.make(Opcode::add, step.make(Opcode::mul, old, momentum),
                            step.make(Opcode::mul, g, share));
       }
-      step.store("momentum_buffer_list", buffer);
-      g = step.flag("nesterov")
-              ? step.make(Opcode::add, g, step.make(Opcode::mul, buffer, step.number("momentum")))
+      step.store("momentum_buffer_list", step.make(Opcode::select, used, buffer, old));
+      const int32_t direction =
+          step.flag("nesterov")
+              ? step.make(Opcode::add, g, step.make(Opcode::mul, buffer, momentum))
               : buffer;
+      g = step.make(Opcode::select, used, direction, g);
     }
-    step.store("self", step.make(Opcode::sub, p, step.make(Opcode::mul, g, step.number("lr"))));
+    step.store("self",
+               step.make(Opcode::sub, p, step.make(Opcode::mul, g, step.number("lr"))));
     l.end();
   }
   return true;

@@ -39,8 +39,10 @@ bool product(Lowering& l) {
 }
 
 bool is_one(const Lowering& l, size_t argument) {
-  return l.is_constant(argument) && l.constant(argument).isScalar() &&
-         l.constant(argument).toScalar().equal(1);
+  if (!l.is_constant(argument)) {
+    return l.number_kind(argument).value_class == kClassOne;
+  }
+  return l.constant(argument).isScalar() && l.constant(argument).toScalar().equal(1);
 }
 
 /// A product in memory of its own, and the piece that adds to it. Half types round in between in

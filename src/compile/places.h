@@ -29,14 +29,17 @@ inline bool flag_named(const Lowering& l, std::string_view name) {
          l.constant(*index).toBool();
 }
 
-/// The result that the call returns at this place. Nothing: an output mask left it out, or it is
-/// not needed.
-inline std::optional<size_t> wanted_return(const Lowering& l, size_t place) {
-  const auto& returns = l.description().returns;
-  if (place >= returns.size() || returns[place].kind != ReturnSource::Kind::fresh) {
-    return std::nullopt;
+/// Whether a number is known to be 0: it is a constant, or its class is known.
+inline bool is_zero(const Lowering& l, size_t argument) {
+  if (l.is_constant(argument)) {
+    return l.constant(argument).isScalar() && l.constant(argument).toScalar().toDouble() == 0;
   }
-  const auto result = static_cast<size_t>(returns[place].index);
+  return l.number_kind(argument).value_class == kClassZero;
+}
+
+/// The result that the operator returns at this position, if it was asked for and is needed.
+inline std::optional<size_t> wanted_return(const Lowering& l, size_t position) {
+  const size_t result = l.returned(position);
   return l.wanted(result) ? std::optional<size_t>(result) : std::nullopt;
 }
 

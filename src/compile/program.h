@@ -80,7 +80,10 @@ Program split_reductions(Program program);
 /// Takes away what nothing needs.
 Program drop_dead(Program program);
 
-/// All passes.
+/// All passes. With TORCH_LAZY_COMPILE_LOG each is logged: its time, and the program after it.
 Program compile(std::shared_ptr<const Graph> graph);
+
+/// Appends to the log, if there is one.
+void log(const std::string& text);
 
 }  // namespace torch_lazy::compile

@@ -59,6 +59,7 @@ constexpr std::string_view kNumbersAreAttributes[] = {"aten::arange", "aten::ran
 
 // Operators in which the class of a number selects behaviour or is checked.
 constexpr std::string_view kNumbersByClass[] = {
+    "aten::addmm",
     "aten::pow",
     "aten::pow_",
     "aten::_foreach_pow",

@@ -155,16 +155,19 @@ const std::vector<std::string>& runnable_targets() {
 
 tlc_target* opened(const std::string& target) {
   static std::mutex mutex;
-  static std::map<std::string, tlc_target*> targets;
+  struct Close {
+    void operator()(tlc_target* target) const { tlc_close(target); }
+  };
+  static std::map<std::string, std::unique_ptr<tlc_target, Close>> targets;
   std::lock_guard lock(mutex);
-  tlc_target*& found = targets[target];
+  auto& found = targets[target];
   if (!found) {
     char* error = nullptr;
-    found = tlc_open(target.c_str(), &error);
+    found.reset(tlc_open(target.c_str(), &error));
     EXPECT_NE(found, nullptr) << error;
     tlc_free(error);
   }
-  return found;
+  return found.get();
 }
 
 Machine::Machine(const std::string& target, const std::string& kernel_text) {

@@ -242,6 +242,8 @@ def variables_of(lines):
 def test_seed(seed, check=run_program):
     """None, or the report of a minimal failing program."""
     lines = generate(seed)
+    if COMPILED and any(".view(torch." in line for line in lines):
+        return None  # the last bit of a float, seen as another dtype, may be anything
     found = check(lines, seed)
     if not found:
         return None

@@ -8,7 +8,7 @@ import itertools
 import pytest
 import torch
 import torch.nn.functional as F
-from comparing import bits_differ
+from comparing import COMPILED, bits_differ
 from torch import nn
 
 import torch_lazy
@@ -478,7 +478,8 @@ def test_a_scatter_that_fails_half_way(mode):
     fails(lambda: scatter(eager), "out of bounds")
     scatter(x)
     fails(run, "out of bounds")
-    assert x.tolist() == eager.tolist()
+    # A compiled graph overwrites nothing before it is certain that nothing fails.
+    assert x.tolist() == ([0.0] * 3 if COMPILED else eager.tolist())
 
 
 def test_an_error_of_python_names_its_operator(mode, library):

@@ -9,7 +9,7 @@ import io
 import pytest
 import torch
 import torch.nn.functional as F
-from comparing import DEVICE, difference
+from comparing import COMPILED, DEVICE, difference
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint, checkpoint_sequential
@@ -34,6 +34,8 @@ def test_program(name):
     expected = run(torch.device("cpu"))
     torch.manual_seed(3)
     actual = run(DEVICE)
+    # Sums that cancel (the gradient of a bias in front of a norm) are noise of this size.
+    close = close or ((2e-3, 2e-3) if COMPILED else None)
     found = difference(expected, actual, close=close)
     assert found is None, found
 

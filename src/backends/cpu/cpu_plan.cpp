@@ -4,6 +4,7 @@
 #include "backends/aten/interpreter.h"
 #include "backends/cpu/kernel_library.h"
 #include "base/fault.h"
+#include "base/settings.h"
 #include "compile/cost.h"
 #include "compile/emit.h"
 #include "runtime/real_tensor.h"
@@ -15,6 +16,7 @@
 #include <c10/core/CPUAllocator.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <mutex>
 #include <sstream>
@@ -190,6 +192,10 @@ class CpuPlan : public Executable {
   void run(Run& run) override;
   std::string text() const override;
 
+  /// After a failure everything before it runs again. A custom operator, which may do anything, must
+  /// not be among that.
+  bool can_be_repeated() const;
+
  private:
   struct Frame {
     Run& run;
@@ -207,6 +213,7 @@ class CpuPlan : public Executable {
   void multiply(const compile::Product& product, Frame& frame) const;
   at::Tensor tensor(const compile::View& view, Frame& frame) const;
   char* address(uint32_t slot, Frame& frame) const;
+  std::string summary() const;
   void return_shared(Run& run, const std::vector<c10::Storage>& before) const;
 
   std::shared_ptr<const Graph> graph_;
@@ -225,8 +232,6 @@ CpuPlan::CpuPlan(const std::shared_ptr<const Graph>& graph)
       program_(compile::compile(graph)),
       memory_(compile::plan_memory(program_)),
       fallback_(graph) {
-  if (getenv("TL_DUMP"))
-    fprintf(stderr, "%s\n%s\n", graph->text().c_str(), compile::text(program_).c_str());
   prepare_batches();
   Schedule schedule;
   schedule.called.assign(graph_->nodes.size(), 0);
@@ -339,7 +344,21 @@ void CpuPlan::prepare_batches() {
     }
     batches_.push_back(std::move(batch));
   }
+  static auto& kernel_count = metrics::counter("GraphKernels");
+  static auto& launch_count = metrics::counter("GraphLaunches");
+  static auto& product_count = metrics::counter("GraphProducts");
+  static auto& call_count = metrics::counter("GraphCalls");
+  kernel_count.add(static_cast<int64_t>(texts.size()));
+  for (const PreparedBatch& batch : batches_) {
+    (batch.call ? call_count : batch.product ? product_count : launch_count).add();
+  }
+  const auto start = std::chrono::steady_clock::now();
   const std::vector<KernelPtr> kernels = find_kernels(texts);
+  if (!settings().compile_log.empty()) {
+    const double milliseconds =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() * 1e3;
+    compile::log(summary() + "machine code: " + std::to_string(milliseconds) + " ms\n");
+  }
   size_t next = 0;
   for (PreparedBatch& batch : batches_) {
     for (PreparedLaunch& prepared : batch.launches) {
@@ -552,8 +571,42 @@ void CpuPlan::launch(const PreparedBatch& batch, Frame& frame) const {
 
 std::string CpuPlan::text() const {
   std::ostringstream out;
-  out << compile::text(program_);
-  out << "batches " << batches_.size() << ", arena " << memory_.arena_bytes << " bytes\n";
+  out << compile::text(program_) << summary();
+  return out.str();
+}
+
+bool CpuPlan::can_be_repeated() const {
+  size_t custom = 0;
+  size_t fallible = 0;
+  for (const compile::Step& step : program_.steps) {
+    if (step.kind == compile::Step::Kind::call) {
+      const GraphNode& node = graph_->nodes[step.node];
+      custom += node.description->op->aten ? 0 : 1;
+      fallible += compile::is_fallible(node) ? 1 : 0;
+    }
+  }
+  return custom == 0 || (custom == 1 && fallible == 1);
+}
+
+/// Which operators became which kernels.
+std::string CpuPlan::summary() const {
+  std::ostringstream out;
+  size_t kernels = 0;
+  size_t operators = 0;
+  for (const compile::Step& step : program_.steps) {
+    if (step.kind == compile::Step::Kind::piece) {
+      out << "kernel " << kernels++ << ": " << step.piece.terms.size() << " terms, "
+          << step.piece.nodes.size() << " operators:";
+      operators += step.piece.nodes.size();
+      for (uint32_t node : step.piece.nodes) {
+        out << " " << graph_->nodes[node].description->op->name;
+      }
+      out << "\n";
+    }
+  }
+  out << graph_->nodes.size() << " operators: " << kernels << " kernels with " << operators
+      << ", the rest " << program_.steps.size() - kernels << " products and calls; "
+      << batches_.size() << " batches, arena " << memory_.arena_bytes << " bytes\n";
   return out.str();
 }
 
@@ -563,8 +616,12 @@ std::shared_ptr<Executable> make_cpu_plan(const std::shared_ptr<const Graph>& gr
   static auto& plans = metrics::counter("GraphCompiled");
   static auto& time = metrics::metric("GraphCompileTime", metrics::Kind::time);
   metrics::TimedSection timed(time);
+  auto plan = std::make_shared<CpuPlan>(graph);
+  if (!plan->can_be_repeated()) {
+    return std::make_shared<AtenPlan>(graph);
+  }
   plans.add();
-  return std::make_shared<CpuPlan>(graph);
+  return plan;
 }
 
 }  // namespace torch_lazy

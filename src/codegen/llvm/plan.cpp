@@ -28,6 +28,15 @@ int cost_of(const Instruction& instruction) {
     case Opcode::trunc:
     case Opcode::round:
       return 1;
+    case Opcode::sin:
+    case Opcode::cos:
+    case Opcode::tan:
+    case Opcode::pow:
+    case Opcode::erfinv:
+      return 60;
+    case Opcode::lgamma:
+    case Opcode::digamma:
+      return 150;
     case Opcode::reduce_argmin:
     case Opcode::reduce_argmax:
       return 8;
@@ -40,7 +49,12 @@ bool is_position(Opcode op) {
   return op == Opcode::reduce_argmin || op == Opcode::reduce_argmax;
 }
 
-StagePlan plan_stage(const Kernel& kernel, const Stage& stage) {
+/// Long code is made once, under a mask, where masks cost nothing: machine code for it takes long.
+bool is_heavy(int cost, const Features& features) {
+  return features.masks && cost >= 20;
+}
+
+StagePlan plan_stage(const Kernel& kernel, const Stage& stage, const Features& features) {
   StagePlan plan;
   for (int32_t i = stage.begin; i < stage.end; ++i) {
     const Instruction& instruction = kernel.code[i];
@@ -61,6 +75,9 @@ StagePlan plan_stage(const Kernel& kernel, const Stage& stage) {
   // keep the processor busy, a heavy one is busy by itself.
   if (!plan.reductions.empty()) {
     plan.unroll_in_row = plan.cost <= 12 ? 4 : plan.cost <= 30 ? 2 : 1;
+  }
+  if (is_heavy(plan.cost, features)) {
+    plan.unroll_in_row = 0;
   }
   return plan;
 }
@@ -87,6 +104,9 @@ std::vector<int> vectors_for(const Kernel& kernel, const Features& features,
   for (const StagePlan& stage : stages) {
     cost += stage.cost;
     most = std::max(most, stage.reductions.size() * (stage.needs_position ? 4 : 1));
+  }
+  if (is_heavy(cost, features)) {
+    return {};
   }
   if (most == 0 || kernel.inner == 0) {
     return {1};
@@ -115,7 +135,7 @@ std::vector<int> vectors_for(const Kernel& kernel, const Features& features,
 
 Plan::Plan(const Kernel& kernel, const Features& features) : lanes(lanes_for(kernel, features)) {
   for (const Stage& stage : kernel.stages) {
-    stages.push_back(plan_stage(kernel, stage));
+    stages.push_back(plan_stage(kernel, stage, features));
   }
   vectors = vectors_for(kernel, features, stages);
   for (const Pointer& pointer : kernel.pointers) {

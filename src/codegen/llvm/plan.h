@@ -14,7 +14,7 @@ struct StagePlan {
   bool needs_position = false;      // one of them is argmin or argmax
   bool sums_floats = false;
   int cost = 0;           // of one vector, roughly in instructions
-  int unroll_in_row = 1;  // vectors at a time, with lanes inner
+  int unroll_in_row = 1;  // vectors at a time, with lanes inner; 0: always one, under a mask
 };
 
 struct Plan {
@@ -24,6 +24,7 @@ struct Plan {
   std::vector<StagePlan> stages;
 
   /// With lanes outer: how many vectors are taken at a time, where there are as many; then fewer.
+  /// What is left, or all, goes one by one under a mask.
   std::vector<int> vectors;
 
   /// Whether elements may be computed twice: so the last vectors of a row can overlap those before.

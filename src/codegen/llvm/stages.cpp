@@ -4,6 +4,8 @@
 
 #include "codegen/operations.h"
 
+#include <algorithm>
+
 namespace torch_lazy::codegen {
 
 using llvm::Value;
@@ -92,7 +94,7 @@ void Stages::run_row(const Values& index, const Memory::Bases& bases) {
 void Stages::each_in_row(size_t stage, Copy& row) {
   const StagePlan& plan = plan_.stages[stage];
   const bool in_lanes = memory_.lane_dimension() >= 0;
-  const int unroll = in_lanes ? plan.unroll_in_row : 1;
+  const int unroll = in_lanes ? std::max(plan.unroll_in_row, 1) : 1;
   Copies copies(unroll);
   for (Copy& copy : copies) {
     copy.values = row.values;
@@ -139,14 +141,17 @@ void Stages::elements_of_row(size_t stage, Copies& copies, const Memory::Bases& 
                [&](Value* start) { run(start, nullptr, count); });
     return end;
   };
-  const int unroll = static_cast<int>(copies.size());
-  Value* from = whole(code_.index(0), unroll, /*is_long=*/true);
+  const int unroll = plan_.stages[stage].unroll_in_row;
+  Value* from = code_.index(0);
+  if (unroll > 0) {
+    from = whole(from, unroll, /*is_long=*/true);
+  }
   if (unroll > 1 && !code_.features.masks) {
     from = whole(from, 1, /*is_long=*/false);
   }
   auto rest = [&](Value* start) { run(start, size, 1); };
-  if (unroll > 1 && code_.features.masks) {  // a mask costs nothing: one loop for all that is left
-    accumulate(stage, from, size, code_.index(code_.lanes), copies, /*is_long=*/false, rest);
+  if (unroll != 1 && code_.features.masks) {  // one loop for all that is left
+    accumulate(stage, from, size, code_.index(code_.lanes), copies, /*is_long=*/unroll == 0, rest);
     return;
   }
   unflatten(copies,
@@ -187,16 +192,20 @@ void Stages::run_lanes(const Values& index, const Memory::Bases& bases, Value* f
       done = builder_.CreateICmpEQ(length, code_.index(0));
     }
   }
-  code_.when(builder_.CreateNot(done), {}, [&](const Values&) {
-    auto run = [&](Value* start, const Values&) {
-      run_vectors(start, to, 1);
-      return Values();
-    };
-    if (plan_.vectors.back() == 1) {  // less than a vector is left
-      return run(from, {});
-    }
-    return code_.entered_loop(from, to, code_.index(code_.lanes), {}, run);
-  });
+  auto rest = [&](Value* start, const Values&) {
+    run_vectors(start, to, 1);
+    return Values();
+  };
+  auto all_rest = [&](const Values&) {
+    return code_.entered_loop(from, to, code_.index(code_.lanes), {}, rest);
+  };
+  if (plan_.vectors.empty()) {
+    all_rest({});
+  } else if (plan_.vectors.back() > 1) {
+    code_.when(builder_.CreateNot(done), {}, all_rest);
+  } else {  // less than a vector is left
+    code_.when(builder_.CreateNot(done), {}, [&](const Values&) { return rest(from, {}); });
+  }
 }
 
 /// All stages for the rows of some vectors.

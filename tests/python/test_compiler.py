@@ -1,0 +1,284 @@
+"""What the compiler makes of graphs: how many kernels, which steps, the same bits for any number of
+threads, new shapes and numbers without new kernels, and what is kept on disk."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch import nn
+
+import torch_lazy
+from torch_lazy import metrics
+
+pytestmark = pytest.mark.usefixtures("nothing_pending")
+
+
+@pytest.fixture(autouse=True)
+def every_graph_compiled(tmp_path):
+    with torch_lazy.config.override(
+        compiler="force", cache_dir=str(tmp_path / "kernels"), **{"async": 0}
+    ):
+        yield
+
+
+def counts(run):
+    """What `run` adds to the counters of the compiler."""
+    names = ("GraphCompiled", "GraphKernels", "GraphLaunches", "GraphProducts", "GraphCalls")
+    before = metrics.counters()
+    run()
+    after = metrics.counters()
+    return {n.removeprefix("Graph"): after.get(n, 0) - before.get(n, 0) for n in names}
+
+
+def kernels_compiled():
+    return metrics.counter_value("KernelCompiled") or 0
+
+
+def run(*values):
+    torch_lazy.sync(list(values))
+
+
+def lazily(*size, grad=False, **options):
+    return torch.randn(*size, **options).to("lazy").requires_grad_(grad)
+
+
+X, W = (6, 40), (40,)
+
+ONE_KERNEL = {
+    "pointwise chain": lambda x, w: ((x * 2.5 + w).sin().exp() - x.abs().sqrt()).clamp(-1, 1),
+    "softmax": lambda x, w: x.softmax(-1),
+    "log softmax": lambda x, w: x.log_softmax(-1),
+    "softmax along the first dimension": lambda x, w: x.softmax(0),
+    "layer norm": lambda x, w: nn.functional.layer_norm(x, W, w, w),
+    "rms norm": lambda x, w: x * (x.square().mean(-1, keepdim=True) + 1e-6).rsqrt() * w,
+    "everything about a row": lambda x, w: nn.functional.layer_norm(
+        nn.functional.gelu(x * 1.5 + w), W, w, w
+    ).softmax(-1),
+    "variance": lambda x, w: (x - x.mean(-1, keepdim=True)) / x.std(-1, keepdim=True),
+    "column sums": lambda x, w: (x * w).sum(0),
+    "transposed": lambda x, w: (x.t() + 1).t() * w,
+    "reshaped": lambda x, w: (x.reshape(2, 3, 40) + 1).reshape(6, 5, 8).neg(),
+    "bfloat16 inside": lambda x, w: (x.bfloat16() * 2 + 1).relu().float(),
+    "comparison and choice": lambda x, w: torch.where(x > w, x, w).masked_fill(x.isnan(), 0),
+    "filled": lambda x, w: torch.zeros_like(x) + torch.full((40,), 2.5, device=x.device) + w,
+}
+
+
+@pytest.mark.parametrize("name", ONE_KERNEL)
+def test_one_kernel(name):
+    def result(device):
+        torch.manual_seed(0)
+        x, w = torch.randn(X).to(device), torch.randn(W).to(device)
+        return ONE_KERNEL[name](x, w)
+
+    y = result("lazy")
+    assert counts(lambda: run(y)) == {
+        "Compiled": 1, "Kernels": 1, "Launches": 1, "Products": 0, "Calls": 0,
+    }  # fmt: skip
+    torch.testing.assert_close(y.cpu(), result("cpu"), rtol=1e-4, atol=1e-5)
+
+
+def test_an_optimizer_is_a_few_launches():
+    parameters = [lazily(8, 3 + i % 5, grad=True) for i in range(100)]
+    optimizer = torch.optim.AdamW(parameters, lr=1e-3)
+
+    def step():
+        for p in parameters:
+            p.grad = torch.randn_like(p)
+        torch_lazy.sync()
+        optimizer.step()  # ends the step
+
+    step()
+    second = counts(step)
+    assert second["Kernels"] == 100
+    assert second["Launches"] <= 2
+    assert second["Products"] == second["Calls"] == 0
+    assert counts(step)["Compiled"] == 0
+    assert all(torch.isfinite(p).all().item() for p in parameters)
+
+
+def test_a_transformer_block():
+    torch.manual_seed(0)
+    block = nn.TransformerEncoderLayer(32, 4, 64, dropout=0.0, batch_first=True, norm_first=True)
+    block = block.to("lazy")
+    x = lazily(2, 16, 32)
+
+    def step():
+        for p in block.parameters():
+            p.grad = None
+        block(x).square().mean().backward()
+        torch_lazy.mark_step()
+
+    found = counts(step)
+    assert found["Compiled"] == 1
+    assert found["Products"] >= 12  # four linear layers, forward, and twice backward
+    assert found["Launches"] <= 30
+    assert found["Kernels"] <= 40
+
+
+def test_new_numbers_and_shapes_compile_no_kernel():
+    def step(rows, factor):
+        x, w = lazily(rows, 24), lazily(24)
+        y = ((x * factor + w).softmax(-1) @ x.t()).relu().sum(0)
+        torch.testing.assert_close(
+            y.cpu(),
+            ((x.cpu() * factor + w.cpu()).softmax(-1) @ x.cpu().t()).relu().sum(0),
+            rtol=1e-4,
+            atol=1e-5,
+        )
+
+    for rows in (7, 12, 19):
+        step(rows, 1.5)
+    known = kernels_compiled()
+    for rows in range(20, 40):
+        step(rows, 0.1 * rows)
+    assert kernels_compiled() == known
+
+
+@pytest.mark.parametrize("threads", [2, 7])
+def test_the_bits_do_not_depend_on_the_threads(threads):
+    def train(count):
+        before = torch.get_num_threads()
+        torch.set_num_threads(count)
+        try:
+            torch.manual_seed(0)
+            x = torch.randn(512, 300).to("lazy")
+            w = torch.randn(300).to("lazy")
+            y = nn.functional.layer_norm(x * w, (300,), w, w)
+            return [t.cpu() for t in (y, y.sum(0), y.sum(), y.square().mean(), y.softmax(0))]
+        finally:
+            torch.set_num_threads(before)
+
+    for one, many in zip(train(1), train(threads), strict=True):
+        assert torch.equal(one, many)
+
+
+def test_an_index_out_of_range_is_eagers_error():
+    table = lazily(5, 8)
+    y = nn.functional.embedding(torch.tensor([1, 9], device="lazy"), table) * 2
+    z = table + 1
+    with pytest.raises(IndexError):
+        run(y)
+    assert torch.equal(z.cpu(), table.cpu() + 1)
+
+
+def test_what_is_shared_outside_is_written_in_place():
+    real = torch.zeros(4)
+    x = torch_lazy._C.from_real(real)
+    x.add_(1).mul_(3)
+    run(x)
+    assert real.tolist() == x.tolist() == [3] * 4
+
+
+def test_the_log(tmp_path):
+    log = tmp_path / "log"
+    with torch_lazy.config.override(compile_log=str(log)):
+        run(lazily(3, 4).exp().sum(-1))
+    text = log.read_text()
+    for part in (
+        "pass lower",
+        "pass fuse",
+        "reduce_sum f32",
+        "aten::exp aten::sum",
+        "machine code",
+    ):
+        assert part in text
+
+
+def test_fusion_as_text(tmp_path):
+    """Before and after: two pieces become one, and what was between them is gone."""
+    log = tmp_path / "log"
+    x = lazily(3, 4)
+    with torch_lazy.config.override(compile_log=str(log)):
+        run((x + 1).t() * 2)
+    before, after = (
+        part.partition("\n")[2].partition("graph ")[0]
+        for part in log.read_text().split("pass ")
+        if part.startswith(("lower", "fuse"))
+    )
+    assert before.count("piece") == 2
+    assert before.count("store") == 2
+    assert after.count("piece") == 1
+    assert after.count("store") == 1
+
+
+PROGRAM = """
+import torch, torch_lazy
+x = torch.randn(33, 65).to("lazy")
+for _ in range(3):
+    x = (x * 1.25).tanh().softmax(-1)
+    torch_lazy.mark_step()
+x.cpu()
+print(*(torch_lazy.metrics.counter_value(n) or 0 for n in ("KernelCompiled", "KernelCacheHit")))
+"""
+
+
+def test_kernels_are_kept_on_disk(tmp_path):
+    def process():
+        environment = {
+            "TORCH_LAZY_COMPILER": "force",
+            "TORCH_LAZY_CACHE_DIR": str(tmp_path),
+            "PATH": "/usr/bin:/bin",
+        }
+        done = subprocess.run(
+            [sys.executable, "-c", PROGRAM], capture_output=True, text=True, env=environment
+        )
+        assert done.returncode == 0, done.stderr
+        return [int(n) for n in done.stdout.split()]
+
+    assert process() == [1, 0]
+    assert process() == [0, 1]
+    for file in tmp_path.iterdir():
+        file.write_bytes(b"damaged" + file.read_bytes()[7:])
+    assert process() == [1, 0]
+
+
+@pytest.mark.parametrize("target", ["x86-64", "x86-64-v3"])
+def test_older_processors(target):
+    program = PROGRAM + "print(torch.isfinite(x.cpu()).all().item(), x.cpu().sum().item())"
+    environment = {
+        "TORCH_LAZY_COMPILER": "force",
+        "TORCH_LAZY_CACHE_DIR": "off",
+        "TORCH_LAZY_CODEGEN_TARGET": target,
+        "PATH": "/usr/bin:/bin",
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env=environment
+    )
+    assert done.returncode == 0, done.stderr
+    finite, total = done.stdout.splitlines()[-1].split()
+    assert finite == "True"
+    assert float(total) == pytest.approx(33, rel=1e-5)
+
+
+def test_without_a_code_generator_pytorch_serves():
+    environment = {
+        "TORCH_LAZY_COMPILER": "force",
+        "TORCH_LAZY_CODEGEN_LIBRARY": "/nowhere/libnone.so",
+        "PATH": "/usr/bin:/bin",
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, env=environment
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["0", "0"]
+    assert done.stderr.count("code generator cannot be used") == 1
+
+
+def test_a_graph_that_is_seen_again_is_compiled():
+    torch.set_num_threads(1)
+    with torch_lazy.config.override(compiler="on"):
+        x = lazily(5, 6)
+
+        def step():
+            y = x
+            for _ in range(12):
+                y = (y * 1.5).tanh()
+            return y.cpu()
+
+        first = step()
+        results = [step() for _ in range(200)]
+        for result in results:
+            torch.testing.assert_close(result, first, rtol=1e-4, atol=1e-5)
+    torch_lazy.wait_device_ops()
