@@ -21,6 +21,13 @@
 
 namespace torch_lazy {
 
+/// What an executable has to say about a node of its graph; the user sees it as a warning with the
+/// line that called the operator.
+struct Remark {
+  size_t node = 0;
+  std::string text;
+};
+
 /// The state of one run, by slot. The runtime fills in the parameters; the executable leaves the
 /// data of every slot that is still needed. A slot's storage is dropped after its last use.
 struct Run {
@@ -29,6 +36,7 @@ struct Run {
   size_t completed = 0;  // nodes that were executed, in order
   size_t failed = 0;     // after an error: nodes, from `completed` on, that failed; 0: all the rest
   bool spoiled = false;  // after an error: they may have written a part of what they write in place
+  std::vector<Remark> remarks;
 };
 
 class TORCH_LAZY_API Executable {

@@ -126,13 +126,15 @@ const char* compiler_name(const Settings& s) {
       return "on";
     case CompilerMode::force:
       return "force";
+    case CompilerMode::check:
+      return "check";
   }
   return "";
 }
 
 void set_compiler(Settings& s, const std::string& value) {
-  if (value == "force") {
-    s.compiler = CompilerMode::force;
+  if (value == "force" || value == "check") {
+    s.compiler = value == "force" ? CompilerMode::force : CompilerMode::check;
     return;
   }
   s.compiler = parse_flag("TORCH_LAZY_COMPILER", value == "on"    ? "1"
@@ -187,7 +189,8 @@ const std::vector<Row>& rows() {
        set_async, async_name},
       {"TORCH_LAZY_COMPILER", "off",
        "Whether graphs are compiled into fused kernels: on (a graph that is seen again), force "
-       "(every graph, before its first run), or off (PyTorch's kernels alone: eager's bits).",
+       "(every graph, before its first run), off (PyTorch's kernels alone: eager's bits), or check "
+       "(both; the first operator whose values differ is warned about).",
        set_compiler, compiler_name},
       text("TORCH_LAZY_COMPILE_LOG", "",
            "A file to which the compiler appends what it makes of each graph, pass by pass, with "

@@ -28,7 +28,7 @@ class TextSetting {
 };
 
 enum class AsyncMode : uint8_t { automatic, on, off };
-enum class CompilerMode : uint8_t { off, on, force };
+enum class CompilerMode : uint8_t { off, on, force, check };
 enum class SaveFormat : uint8_t { text, dot, backend };
 
 // A comment names the rows of the table that change the field; the first is the one to use.

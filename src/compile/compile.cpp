@@ -8,7 +8,6 @@
 #include <cstdio>
 #include <fstream>
 #include <mutex>
-
 #include <sstream>
 
 namespace torch_lazy::compile {

@@ -265,7 +265,12 @@ int32_t Lowering::number(size_t index, Type type, size_t element) {
       fail();
       return piece_.constant(type, 0);
     }
-    return piece_.constant(type, source.value.toScalar().toDouble());
+    const c10::Scalar value = source.value.toScalar();
+    const int32_t term = piece_.constant(type, value.toDouble());
+    if (!codegen::is_float(type) && !value.isFloatingPoint()) {
+      piece_.terms[term].integer = value.toLong();  // all of its bits
+    }
+    return term;
   }
   if (source.kind != ArgumentSource::Kind::number || element >= source.numbers.size() ||
       c10::isComplexType(source.numbers[element].type)) {
@@ -376,6 +381,23 @@ void Lowering::product(View a, View b, View out) {
   steps_.push_back(std::move(step));
 }
 
+bool Lowering::complete() const {
+  auto writes = [](const Step& step, uint32_t slot) {
+    if (step.kind == Step::Kind::product) {
+      return step.product.out.slot == slot;
+    }
+    const auto& terms = step.piece.terms;
+    return std::any_of(terms.begin(), terms.end(), [&](const Term& term) {
+      return term.op == Opcode::store && step.piece.accesses[term.place].slot == slot;
+    });
+  };
+  return std::all_of(node_.outputs.begin(), node_.outputs.end(), [&](int32_t output) {
+    return output < 0 || std::any_of(steps_.begin(), steps_.end(), [&](const Step& step) {
+             return writes(step, static_cast<uint32_t>(output));
+           });
+  });
+}
+
 View Lowering::view(size_t index) const {
   return {node_.operands[argument(index).index], layout(index)};
 }
@@ -443,7 +465,7 @@ bool lower_node(Lowering& lowering) {
       return false;
     }
   }
-  return row->lower(lowering) && !lowering.failed();
+  return row->lower(lowering) && !lowering.failed() && lowering.complete();
 }
 
 }  // namespace torch_lazy::compile

@@ -84,6 +84,8 @@ class Lowering {
 
   Type type(int32_t term) const { return piece_.terms[term].type; }
   bool failed() const { return failed_; }
+  /// Whether the steps write every result that is needed.
+  bool complete() const;
   void fail() { failed_ = true; }
 
   std::vector<Step> take_steps() { return std::move(steps_); }

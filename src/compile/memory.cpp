@@ -219,41 +219,44 @@ void Planner::place_in_arena() {
       }
     }
   }
+  // The largest first, each at the lowest place that is free while it lives.
   std::vector<std::pair<uint32_t, Life>> order(lives.begin(), lives.end());
   std::stable_sort(order.begin(), order.end(),
-                   [](const auto& a, const auto& b) { return a.second.begin < b.second.begin; });
+                   [](const auto& a, const auto& b) { return a.second.bytes > b.second.bytes; });
   struct Block {
     int64_t offset;
     int64_t bytes;
+    size_t begin;
     size_t end;
   };
-  std::vector<Block> live;  // by offset
+  std::vector<Block> placed;  // by offset
   std::map<uint32_t, int64_t> offsets;
   for (const auto& [group, life] : order) {
-    live.erase(std::remove_if(live.begin(), live.end(),
-                              [&](const Block& block) { return block.end < life.begin; }),
-               live.end());
     const int64_t bytes = (life.bytes + kAlignment - 1) / kAlignment * kAlignment;
-    // The smallest gap that is large enough.
-    int64_t best = -1;
-    int64_t best_gap = 0;
-    size_t best_at = live.size();
-    int64_t from = 0;
-    for (size_t k = 0; k < live.size(); ++k) {
-      const int64_t gap = live[k].offset - from;
-      if (gap >= bytes && (best < 0 || gap < best_gap)) {
-        best = from;
-        best_gap = gap;
-        best_at = k;
+    int64_t offset = 0;
+    for (const Block& block : placed) {
+      if (block.end < life.begin || life.end < block.begin) {
+        continue;
       }
-      from = live[k].offset + live[k].bytes;
+      if (block.offset - offset >= bytes) {
+        break;
+      }
+      offset = std::max(offset, block.offset + block.bytes);
     }
-    if (best < 0) {
-      best = from;
+    const Block made{offset, bytes, life.begin, life.end};
+    placed.insert(
+        std::upper_bound(placed.begin(), placed.end(), made,
+                         [](const Block& a, const Block& b) { return a.offset < b.offset; }),
+        made);
+    offsets[group] = offset;
+    plan_.arena_bytes = std::max(plan_.arena_bytes, offset + bytes);
+  }
+  for (size_t b = 0; b < plan_.batches.size(); ++b) {
+    int64_t live = 0;
+    for (const Block& block : placed) {
+      live += block.begin <= b && b <= block.end ? block.bytes : 0;
     }
-    live.insert(live.begin() + static_cast<std::ptrdiff_t>(best_at), {best, bytes, life.end});
-    offsets[group] = best;
-    plan_.arena_bytes = std::max(plan_.arena_bytes, best + bytes);
+    plan_.live_bytes = std::max(plan_.live_bytes, live);
   }
   for (Home& home : plan_.homes) {
     if (home.kind == Home::Kind::arena) {

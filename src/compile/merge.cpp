@@ -198,6 +198,26 @@ std::optional<Piece> join(Piece a, const Piece& b) {
 
 }  // namespace
 
+namespace {
+
+/// What can be seen before anything is copied.
+bool may_align(const Piece& first, const Access& a, const Piece& second, const Access& b) {
+  if (a.slot != b.slot || a.offset != b.offset || a.type != b.type || !a.lookups.empty() ||
+      !b.lookups.empty() || a.mask >= 0 || b.mask >= 0) {
+    return false;
+  }
+  auto moving = [](const Piece& piece, const Access& access) {
+    int64_t elements = 1;
+    for (int k = 0; k < piece.rank(); ++k) {
+      elements *= access.strides[k] != 0 ? piece.sizes[k] : 1;
+    }
+    return elements;
+  };
+  return moving(first, a) == moving(second, b);
+}
+
+}  // namespace
+
 std::optional<Piece> merge(const Piece& first, const Piece& second) {
   // What the second reads of the first; else a place that both read.
   for (bool dependent : {true, false}) {
@@ -213,6 +233,12 @@ std::optional<Piece> merge(const Piece& first, const Piece& second) {
         }
         const size_t a_access = static_cast<size_t>(first.terms[i].place);
         if (first.accesses[a_access].slot != second.accesses[b_access].slot) {
+          continue;
+        }
+        if (!may_align(first, first.accesses[a_access], second, second.accesses[b_access])) {
+          if (dependent) {
+            return std::nullopt;
+          }
           continue;
         }
         Piece a = first;

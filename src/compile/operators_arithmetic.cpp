@@ -380,7 +380,8 @@ std::optional<Type> norm_type(const Lowering& l, const Layout& self, const Layou
 }
 
 bool vector_norm(Lowering& l) {  // self, ord or p, dim, keepdim, dtype
-  if (!l.is_tensor(0) || l.description().arguments.size() < 2) {
+  if (!l.is_tensor(0) || l.description().arguments.size() < 2 ||
+      !l.description().writes.empty()) {  // out= may not have another dtype
     return false;
   }
   const std::optional<Type> type = norm_type(l, l.layout(0), l.result_layout(0));

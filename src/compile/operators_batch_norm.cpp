@@ -2,6 +2,8 @@
 // to every element is another, so that it can be merged with what comes after.
 #include "compile/places.h"
 
+#include <numeric>
+
 namespace torch_lazy::compile {
 namespace {
 
@@ -119,6 +121,13 @@ void update(Lowering& l, ByChannel& by, size_t argument, int32_t value, size_t m
                           l.make(Opcode::mul, rest, old)));
 }
 
+/// What a write that changes nothing leaves.
+void keep(Lowering& l, size_t argument, int32_t value) {
+  if (const std::optional<size_t> result = wanted_write(l, l.argument(argument).index)) {
+    l.store(*result, value);
+  }
+}
+
 /// input, weight, bias, ... -> output, save_mean, save_invstd, then the running statistics
 bool batch_norm(Lowering& l) {
   const BatchNormArguments arguments(l);
@@ -161,7 +170,11 @@ bool batch_norm(Lowering& l) {
     store_nothing(l, 2);
     by.begin_channels();
     mean = by.load(*arguments.running_mean);
-    invstd = inverse_deviation(l, by.load(*arguments.running_var), *arguments.eps);
+    const int32_t variance = by.load(*arguments.running_var);
+    invstd = inverse_deviation(l, variance, *arguments.eps);
+    // Some variants say that they write the statistics, which they do only in training.
+    keep(l, *arguments.running_mean, mean);
+    keep(l, *arguments.running_var, variance);
   }
   const int32_t factor = l.is_absent(1) ? invstd : l.make(Opcode::mul, invstd, by.load(1));
   const int32_t shift = l.make(Opcode::mul, mean, factor);
@@ -342,9 +355,33 @@ class ByGroup {
   at::DimVector sizes_;
 };
 
+/// Whether elements lie one after the other, channels before or after the other dimensions. Others
+/// PyTorch's kernel refuses.
+bool is_dense(const Layout& layout) {
+  std::vector<size_t> order(layout.sizes.size());
+  std::iota(order.begin(), order.end(), 0);
+  for (bool last : {false, true}) {
+    if (last) {
+      std::rotate(order.begin() + 1, order.begin() + 2, order.end());
+    }
+    int64_t stride = 1;
+    bool dense = true;
+    for (size_t k = order.size(); k-- > 0;) {
+      const int64_t size = layout.sizes[order[k]];
+      dense = dense && (size == 1 || layout.strides[order[k]] == stride);
+      stride *= size;
+    }
+    if (dense) {
+      return true;
+    }
+  }
+  return false;
+}
+
 /// input, weight, bias, N, C, HxW, group, eps -> output, mean, rstd
 bool group_norm(Lowering& l) {
-  if (l.description().fresh.size() != 3) {
+  if (l.description().fresh.size() != 3 || !l.is_tensor(0) || l.layout(0).sizes.size() < 2 ||
+      !is_dense(l.layout(0))) {
     return false;
   }
   ByGroup by(l, 0, 6);

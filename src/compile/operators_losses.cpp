@@ -137,9 +137,19 @@ bool smooth_l1_loss_backward(Lowering& l) {  // grad_output, self, target, reduc
   return grad.finish(grad.make(Opcode::select, below, grad.make(Opcode::neg, whole), upper));
 }
 
+/// The number is known to be positive.
+bool is_positive(const Lowering& l, size_t argument) {
+  if (l.is_constant(argument)) {
+    return l.constant(argument).isScalar() && l.constant(argument).toScalar().toDouble() > 0;
+  }
+  const int cls = l.number_kind(argument).value_class;
+  return (cls >= kClassOne && cls < kClassOther) || cls % 16 == (kClassOther + 1) % 16 ||
+         cls % 16 == (kClassOther + 2) % 16;
+}
+
 bool huber_loss(Lowering& l) {  // self, target, reduction, delta
   Loss loss(l, {0, 1}, 2);
-  if (l.failed()) {
+  if (l.failed() || !is_positive(l, 3)) {
     return false;
   }
   const int32_t z = loss.make(Opcode::abs, loss.make(Opcode::sub, loss(0), loss(1)));

@@ -27,6 +27,12 @@ class FusedStep {
   size_t parameters() const { return parameters_; }
   bool has(const char* name) { return !list(name).empty(); }
 
+  /// Whether the parameter is of a float type that is computed in a longer one.
+  bool is_short() {
+    const Layout* layout = layout_of("self");
+    return layout && type_of(layout->dtype) != type_;
+  }
+
   /// The update of parameter k begins: the type in which it is computed.
   Type choose(size_t k) {
     k_ = k;
@@ -155,6 +161,9 @@ template <bool decoupled>
 bool adam(Lowering& l) {
   FusedStep step(l);
   const bool amsgrad = step.flag("amsgrad");
+  if (!amsgrad && step.has("max_exp_avg_sqs")) {
+    return false;
+  }
   for (size_t k = 0; k < step.parameters() && !l.failed(); ++k) {
     const Type type = step.choose(k);
     const Handover sizes = hand_over(l, type, {});
@@ -206,6 +215,9 @@ bool sgd(Lowering& l) {
   const bool buffers = step.has("momentum_buffer_list");
   for (size_t k = 0; k < step.parameters() && !l.failed(); ++k) {
     step.choose(k);
+    if (step.is_short()) {
+      return false;  // PyTorch's kernel for them does something else
+    }
     step.begin_elements();
     const int32_t p = step.load("self");
     int32_t g = decayed(step, load_gradient(step), p);
@@ -226,8 +238,7 @@ bool sgd(Lowering& l) {
               : buffer;
       g = step.make(Opcode::select, used, direction, g);
     }
-    step.store("self",
-               step.make(Opcode::sub, p, step.make(Opcode::mul, g, step.number("lr"))));
+    step.store("self", step.make(Opcode::sub, p, step.make(Opcode::mul, g, step.number("lr"))));
     l.end();
   }
   return true;

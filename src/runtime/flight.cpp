@@ -212,6 +212,11 @@ void fly(Flight& flight) {
     error = std::current_exception();
   }
   Run& run = flight.run;
+  for (const Remark& remark : run.remarks) {
+    const Node& node = *c.nodes[std::min(remark.node, c.nodes.size() - 1)];
+    TORCH_WARN(remark.text, node.source.empty() ? "; TORCH_LAZY_SOURCE_LINES=1 adds the line"
+                                                : "; called at " + node.source);
+  }
   if (error) {
     run.completed = std::min(run.completed, c.nodes.size() - 1);
     flight.failure = make_failure(*c.nodes[run.completed], error);

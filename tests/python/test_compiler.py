@@ -282,3 +282,24 @@ def test_a_graph_that_is_seen_again_is_compiled():
         for result in results:
             torch.testing.assert_close(result, first, rtol=1e-4, atol=1e-5)
     torch_lazy.wait_device_ops()
+
+
+def test_check_mode_gives_eagers_bits(recwarn):
+    with torch_lazy.config.override(compiler="check"):
+        real = torch.randn(5, 6)
+        x = real.to("lazy")
+        y = nn.functional.gelu(x).softmax(-1)
+        x.add_(1)
+        assert torch.equal(y.cpu(), nn.functional.gelu(real).softmax(-1))
+        assert torch.equal(x.cpu(), real + 1)
+    assert not [w for w in recwarn if "differs" in str(w.message)]
+
+
+def test_check_mode_names_what_differs():
+    """The rounding of a sum, made large."""
+    torch.manual_seed(0)
+    real = torch.rand(100, 1000)
+    with torch_lazy.config.override(compiler="check", source_lines=1):
+        x = real.to("lazy")
+        with pytest.warns(UserWarning, match=r"aten::\w+.*differs.*test_compiler.py"):
+            ((x.exp().sum(0) - real.exp().sum(0).to("lazy")) * 1e6).cpu()

@@ -1,5 +1,6 @@
 // The built-in backend: PyTorch's kernels at once, compiled kernels where that pays.
 #include "backends/aten/aten_plan.h"
+#include "backends/cpu/checked_plan.h"
 #include "backends/cpu/cpu_plan.h"
 #include "backends/cpu/kernel_library.h"
 #include "backends/cpu/tiered_plan.h"
@@ -19,6 +20,9 @@ class BuiltInBackend : public Backend {
     const CompilerMode mode = settings().compiler;
     if (mode == CompilerMode::off || !real_device().is_cpu() || !code_generator_available()) {
       return std::make_shared<AtenPlan>(graph);
+    }
+    if (mode == CompilerMode::check) {
+      return make_checked_plan(graph);
     }
     if (mode == CompilerMode::force) {
       return make_cpu_plan(graph);

@@ -192,8 +192,8 @@ class CpuPlan : public Executable {
   void run(Run& run) override;
   std::string text() const override;
 
-  /// After a failure everything before it runs again. A custom operator, which may do anything, must
-  /// not be among that.
+  /// After a failure everything before it runs again. A custom operator, which may do anything,
+  /// must not be among that.
   bool can_be_repeated() const;
 
  private:
@@ -214,12 +214,18 @@ class CpuPlan : public Executable {
   at::Tensor tensor(const compile::View& view, Frame& frame) const;
   char* address(uint32_t slot, Frame& frame) const;
   std::string summary() const;
+  void find_last_versions();
   void return_shared(Run& run, const std::vector<c10::Storage>& before) const;
 
   std::shared_ptr<const Graph> graph_;
   compile::Program program_;
   compile::MemoryPlan memory_;
   std::vector<PreparedBatch> batches_;
+  struct LastVersion {
+    uint32_t parameter;
+    uint32_t last;
+  };
+  std::vector<LastVersion> last_versions_;
   std::unique_ptr<Interpreter> interpreter_;
   AtenPlan fallback_;
   size_t commit_ = 0;  // the first batch that overwrites data from before the run
@@ -233,6 +239,7 @@ CpuPlan::CpuPlan(const std::shared_ptr<const Graph>& graph)
       memory_(compile::plan_memory(program_)),
       fallback_(graph) {
   prepare_batches();
+  find_last_versions();
   Schedule schedule;
   schedule.called.assign(graph_->nodes.size(), 0);
   schedule.time.assign(graph_->nodes.size(), 0);
@@ -426,29 +433,36 @@ void CpuPlan::run(Run& run) {
 
 /// Memory that someone outside shares gets what was written, as if it had been written in place.
 void CpuPlan::return_shared(Run& run, const std::vector<c10::Storage>& before) const {
-  for (const Parameter& parameter : graph_->parameters) {
-    if (!parameter.donated || parameter.fresh || !before[parameter.slot] ||
-        before[parameter.slot].use_count() <= 1) {
-      continue;
-    }
-    // The last version of the buffer.
-    int32_t last = static_cast<int32_t>(parameter.slot);
-    for (const GraphNode& node : graph_->nodes) {
-      const Description& d = *node.description;
-      for (size_t k = 0; k < d.writes.size(); ++k) {
-        const int32_t output = node.outputs[d.fresh.size() + k];
-        if (output >= 0 && node.operands[d.writes[k].operand] == static_cast<uint32_t>(last)) {
-          last = output;
-          break;
-        }
-      }
-    }
-    c10::Storage& result = run.slots[last];
-    const c10::Storage& original = before[parameter.slot];
-    if (last != static_cast<int32_t>(parameter.slot) && result &&
-        result.data() != original.data() && result.nbytes() == original.nbytes()) {
+  for (const LastVersion& version : last_versions_) {
+    const c10::Storage& original = before[version.parameter];
+    c10::Storage& result = run.slots[version.last];
+    if (original && result && result.data() != original.data() && original.use_count() > 1 &&
+        result.nbytes() == original.nbytes()) {
       copy_bytes(result, original);
       result = original;
+    }
+  }
+}
+
+/// The parameters that are written, and the slots of their buffers' last versions.
+void CpuPlan::find_last_versions() {
+  std::vector<int32_t> next(graph_->slots, -1);
+  for (const GraphNode& node : graph_->nodes) {
+    const Description& d = *node.description;
+    for (size_t k = 0; k < d.writes.size(); ++k) {
+      const int32_t output = node.outputs[d.fresh.size() + k];
+      if (output >= 0) {
+        next[node.operands[d.writes[k].operand]] = output;
+      }
+    }
+  }
+  for (const Parameter& parameter : graph_->parameters) {
+    uint32_t last = parameter.slot;
+    while (next[last] >= 0) {
+      last = static_cast<uint32_t>(next[last]);
+    }
+    if (parameter.donated && !parameter.fresh && last != parameter.slot) {
+      last_versions_.push_back({parameter.slot, last});
     }
   }
 }
@@ -606,7 +620,8 @@ std::string CpuPlan::summary() const {
   }
   out << graph_->nodes.size() << " operators: " << kernels << " kernels with " << operators
       << ", the rest " << program_.steps.size() - kernels << " products and calls; "
-      << batches_.size() << " batches, arena " << memory_.arena_bytes << " bytes\n";
+      << memory_.batches.size() << " batches, arena " << memory_.arena_bytes << " bytes, at most "
+      << memory_.live_bytes << " of them in use\n";
   return out.str();
 }
 

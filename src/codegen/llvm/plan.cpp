@@ -49,9 +49,9 @@ bool is_position(Opcode op) {
   return op == Opcode::reduce_argmin || op == Opcode::reduce_argmax;
 }
 
-/// Long code is made once, under a mask, where masks cost nothing: machine code for it takes long.
+/// Long code is made once, under a mask, where masks cost little: machine code for it takes long.
 bool is_heavy(int cost, const Features& features) {
-  return features.masks && cost >= 20;
+  return features.masks && cost >= 60;
 }
 
 StagePlan plan_stage(const Kernel& kernel, const Stage& stage, const Features& features) {
