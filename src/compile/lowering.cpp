@@ -392,9 +392,10 @@ bool Lowering::complete() const {
     });
   };
   return std::all_of(node_.outputs.begin(), node_.outputs.end(), [&](int32_t output) {
-    return output < 0 || std::any_of(steps_.begin(), steps_.end(), [&](const Step& step) {
-             return writes(step, static_cast<uint32_t>(output));
-           });
+    return output < 0 ||
+           std::any_of(
+               steps_.begin(), steps_.end(),
+               [&](const Step& step) { return writes(step, static_cast<uint32_t>(output)); });
   });
 }
 

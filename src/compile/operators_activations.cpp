@@ -89,8 +89,10 @@ bool celu(Lowering& l) {  // self, alpha
     return false;
   }
   const int32_t x = p(0);
+  const int32_t alpha = l.number(1, Type::f64);
+  require(l, l.make(Opcode::ne, alpha, l.constant_of(Type::f64, 0)));
   const int32_t input_scale =
-      l.convert(l.make(Opcode::div, l.constant_of(Type::f64, 1), l.number(1, Type::f64)), p.type);
+      l.convert(l.make(Opcode::div, l.constant_of(Type::f64, 1), alpha), p.type);
   const int32_t negative =
       p.make(Opcode::mul, p.make(Opcode::expm1, p.make(Opcode::mul, x, input_scale)), p.number(1));
   return p.finish(p.make(Opcode::select, p.make(Opcode::lt, x, p.constant(0)), negative, x));

@@ -31,6 +31,8 @@ void store_nothing(Lowering& l, size_t result) {
 
 // ---- Batch norm: [n, channels, ...] ----
 
+constexpr double kLongSum = 1024;
+
 /// A call whose statistics belong to dimension 1.
 class ByChannel {
  public:
@@ -60,15 +62,23 @@ class ByChannel {
       l_.fail();
       return l_.constant_of(type, 0);
     }
-    const Layout& from = l_.layout(argument);
-    Layout layout = from;
-    layout.sizes = sizes();
-    layout.strides.assign(input_.sizes.size(), 0);
-    layout.strides[1] = from.strides[0];
-    return l_.load_layout(slot_of(l_, argument), layout, type);
+    return l_.load_layout(slot_of(l_, argument), spread(l_.layout(argument)), type);
+  }
+  void store(size_t result, int32_t value) {
+    l_.store_operand_like(static_cast<uint32_t>(l_.node().outputs[result]),
+                          spread(l_.result_layout(result)), value);
   }
 
   Handover hand_over() { return compile::hand_over(l_, type, sizes()); }
+
+  /// The sum over a channel. Where neighbours in memory are channels, every one is summed up by a
+  /// single lane, element after element: for many of them a float is too short.
+  int32_t sum(int32_t value) {
+    if (input_.strides[1] != 1 || elements < kLongSum) {
+      return l_.make(Opcode::reduce_sum, value);
+    }
+    return l_.convert(l_.make(Opcode::reduce_sum, l_.convert(value, Type::f64)), type);
+  }
 
   Type type = Type::f32;
   double elements = 1;  // of a channel
@@ -78,6 +88,15 @@ class ByChannel {
     at::DimVector sizes(input_.sizes.size(), 1);
     sizes[1] = input_.sizes[1];
     return sizes;
+  }
+
+  /// [channels] among the dimensions of the input
+  Layout spread(const Layout& from) const {
+    Layout layout = from;
+    layout.sizes = sizes();
+    layout.strides.assign(input_.sizes.size(), 0);
+    layout.strides[1] = from.strides[0];
+    return layout;
   }
 
   Lowering& l_;
@@ -122,9 +141,9 @@ void update(Lowering& l, ByChannel& by, size_t argument, int32_t value, size_t m
 }
 
 /// What a write that changes nothing leaves.
-void keep(Lowering& l, size_t argument, int32_t value) {
+void keep(Lowering& l, ByChannel& by, size_t argument, int32_t value) {
   if (const std::optional<size_t> result = wanted_write(l, l.argument(argument).index)) {
-    l.store(*result, value);
+    by.store(*result, value);
   }
 }
 
@@ -147,9 +166,9 @@ bool batch_norm(Lowering& l) {
     by.begin_statistics();
     const int32_t x = l.load(0, by.type);
     const int32_t n = l.fixed(by.type, by.elements);
-    mean = l.make(Opcode::div, l.make(Opcode::reduce_sum, x), n);
+    mean = l.make(Opcode::div, by.sum(x), n);
     const int32_t d = l.make(Opcode::sub, x, mean);
-    const int32_t sum = l.make(Opcode::reduce_sum, l.make(Opcode::mul, d, d));
+    const int32_t sum = by.sum(l.make(Opcode::mul, d, d));
     const int32_t variance = l.make(Opcode::div, sum, n);
     invstd = inverse_deviation(l, variance, *arguments.eps);
     if (is_zero(l, *arguments.eps)) {  // then PyTorch avoids the division by zero
@@ -173,8 +192,8 @@ bool batch_norm(Lowering& l) {
     const int32_t variance = by.load(*arguments.running_var);
     invstd = inverse_deviation(l, variance, *arguments.eps);
     // Some variants say that they write the statistics, which they do only in training.
-    keep(l, *arguments.running_mean, mean);
-    keep(l, *arguments.running_var, variance);
+    keep(l, by, *arguments.running_mean, mean);
+    keep(l, by, *arguments.running_var, variance);
   }
   const int32_t factor = l.is_absent(1) ? invstd : l.make(Opcode::mul, invstd, by.load(1));
   const int32_t shift = l.make(Opcode::mul, mean, factor);
@@ -213,8 +232,8 @@ bool batch_norm_backward(Lowering& l) {
     by.begin_statistics();
     const int32_t g = l.load(0, by.type);
     const int32_t d = l.make(Opcode::sub, l.load(1, by.type), by.load(mean));
-    const int32_t sum = l.make(Opcode::reduce_sum, g);
-    const int32_t dot = l.make(Opcode::reduce_sum, l.make(Opcode::mul, d, g));
+    const int32_t sum = by.sum(g);
+    const int32_t dot = by.sum(l.make(Opcode::mul, d, g));
     const int32_t inverse = invstd();
     if (grad_input && train) {
       const int32_t n = l.fixed(by.type, by.elements);
