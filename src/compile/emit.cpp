@@ -99,10 +99,41 @@ void collapse(Piece& piece) {
   }
 }
 
-codegen::Lanes choose_lanes(const Piece& piece) {
-  if (!piece.reduces()) {
-    return codegen::Lanes::outer;
+/// A map that reads along another dimension than it writes: that dimension becomes the inner one,
+/// so that what was fetched from memory for one lane is used before it is gone.
+void turn(Piece& piece) {
+  constexpr int64_t kWorth = 8;
+  if (piece.reduces() || piece.outer < 2) {
+    return;
   }
+  const int last = piece.outer - 1;
+  std::vector<int> votes(piece.sizes.size(), 0);
+  for (const Access& access : piece.accesses) {
+    if (access.strides[last] != 0 && access.strides[last] != 1 && access.lookups.empty()) {
+      for (int k = 0; k < last; ++k) {
+        votes[k] += access.strides[k] == 1 ? 1 : 0;
+      }
+    }
+  }
+  const int best = static_cast<int>(std::max_element(votes.begin(), votes.end()) - votes.begin());
+  if (votes[best] == 0 || piece.sizes[best] < kWorth || piece.sizes[last] < kWorth) {
+    return;
+  }
+  std::vector<int> order;
+  Sizes sizes;
+  for (int k = 0; k < piece.outer; ++k) {
+    if (k != best) {
+      order.push_back(k);
+    }
+  }
+  order.push_back(best);
+  for (int k : order) {
+    sizes.push_back(piece.sizes[k]);
+  }
+  rearrange(piece, sizes, order, piece.outer - 1);
+}
+
+codegen::Lanes choose_lanes(const Piece& piece) {
   if (piece.outer == 0) {
     return codegen::Lanes::inner;
   }
@@ -431,7 +462,9 @@ Launch Emitter::run() {
       access.strides.push_back(0);
     }
   }
-  kernel_.lanes = choose_lanes(piece_);
+  const bool map = !piece_.reduces();
+  turn(piece_);
+  kernel_.lanes = map ? codegen::Lanes::outer : choose_lanes(piece_);
   kernel_.outer = piece_.outer;
   kernel_.inner = piece_.inner();
   depths_ = depths_of(piece_);

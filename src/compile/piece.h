@@ -6,6 +6,7 @@
 #include "codegen/kernel.h"
 #include "codegen/operations.h"
 
+#include <c10/util/ArrayRef.h>
 #include <c10/util/SmallVector.h>
 
 #include <cstdint>
