@@ -61,6 +61,7 @@ class Fuser {
   void absorb_producers(uint32_t step);
   void merge_readers(uint32_t slot);
   void drop_private(uint32_t step);
+  bool versions_fit(uint32_t first, uint32_t second, const Piece& merged) const;
   void reorder();
 
   Program& program_;
@@ -154,7 +155,8 @@ bool Fuser::try_merge(uint32_t first, uint32_t second) {
     return false;
   }
   simplify(*merged);
-  if (!worth_merging(a.piece, b.piece, *merged) || reaches(first, second)) {
+  if (!worth_merging(a.piece, b.piece, *merged) || !versions_fit(first, second, *merged) ||
+      reaches(first, second)) {
     return false;
   }
   b.piece = std::move(*merged);
@@ -199,6 +201,37 @@ bool Fuser::try_merge(uint32_t first, uint32_t second) {
     }
   }
   drop_private(second);
+  return true;
+}
+
+/// Two versions of one buffer cannot be written by one kernel: the older one must vanish.
+bool Fuser::versions_fit(uint32_t first, uint32_t second, const Piece& merged) const {
+  auto access_of = [&](uint32_t slot) -> const Access* {
+    for (const Term& term : merged.terms) {
+      if (term.op == Opcode::store && merged.accesses[term.place].slot == slot) {
+        return &merged.accesses[term.place];
+      }
+    }
+    return nullptr;
+  };
+  const auto& older = program_.steps[first].writes;
+  for (uint32_t slot : program_.steps[second].writes) {
+    const int32_t base = program_.slots[slot].base;
+    if (base < 0 ||
+        std::find(older.begin(), older.end(), static_cast<uint32_t>(base)) == older.end()) {
+      continue;
+    }
+    const bool elsewhere =
+        std::any_of(readers_[base].begin(), readers_[base].end(),
+                    [&](uint32_t reader) { return reader != first && reader != second; });
+    const Access* mine = access_of(static_cast<uint32_t>(base));
+    const Access* next = access_of(slot);
+    if (elsewhere || program_.slots[base].survives || writers_[base].size() != 1 ||
+        versions_[base].size() != 1 || !mine || !next || mine->offset != next->offset ||
+        mine->type != next->type || mine->strides != next->strides) {
+      return false;
+    }
+  }
   return true;
 }
 

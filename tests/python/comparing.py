@@ -90,7 +90,7 @@ def bits_differ(a, b):
         finite = wide[wide.isfinite()].abs()
         largest = min(finite.max().item(), 1e4) if finite.numel() else 0.0
         return ~torch.isclose(
-            other, wide, rtol=tolerance, atol=tolerance * max(largest, 1e-1), equal_nan=True
+            other, wide, rtol=tolerance, atol=tolerance * max(largest, 0.5), equal_nan=True
         )
     as_integers = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[a.element_size()]
     differ = a.view(as_integers) != b.view(as_integers)
