@@ -2,6 +2,7 @@
 // so a node is a pointer to it plus operands and numbers, and its results need no layout inference.
 #pragma once
 
+#include <torch_lazy/export.h>
 #include <torch_lazy/layout.h>
 #include <torch_lazy/operator.h>
 
@@ -10,6 +11,7 @@
 #include <c10/util/intrusive_ptr.h>
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 namespace torch_lazy {
@@ -97,6 +99,15 @@ struct Description : c10::intrusive_ptr_target {
   int numbers = 0;
   c10::DeviceIndex device = 0;                // of the lazy device that it was called on
   at::ScalarType default_dtype = at::kFloat;  // of the process when the call was made
+
+  /// Of outputs: fresh results come first, then writes.
+  const Layout& output_layout(size_t output) const {
+    return output < fresh.size() ? fresh[output].layout
+                                 : operands[writes[output - fresh.size()].operand];
+  }
+
+  /// Like "aten::add.Tensor(Float[2,3], Float[3])".
+  TORCH_LAZY_API std::string call_text() const;
 
   bool makes_node() const { return !fresh.empty() || !writes.empty() || op->effect; }
 };

@@ -38,6 +38,9 @@ struct Graph {
 
   TORCH_LAZY_API std::string text() const;
 
+  /// By slot: the slot of the last version of its buffer inside the graph.
+  TORCH_LAZY_API std::vector<uint32_t> last_versions() const;
+
   /// By slot: the bytes of its storage.
   TORCH_LAZY_API std::vector<int64_t> slot_bytes() const;
 };

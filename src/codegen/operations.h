@@ -30,6 +30,7 @@ struct Operation {
   int operands;
   Types types;  // of the operands; of a leaf: of its result
   Result result;
+  int cost = 1;  // about, in units of an addition
 };
 
 const Operation& operation(Opcode op);

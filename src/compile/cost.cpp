@@ -4,27 +4,6 @@
 
 namespace torch_lazy::compile {
 
-int cost(Opcode op) {
-  switch (op) {
-    case Opcode::constant:
-    case Opcode::argument:
-    case Opcode::extent:
-    case Opcode::index:
-      return 0;
-    case Opcode::div:
-    case Opcode::sqrt:
-    case Opcode::rsqrt:
-      return 4;
-    case Opcode::div_trunc:
-    case Opcode::div_floor:
-    case Opcode::rem_trunc:
-    case Opcode::rem_floor:
-      return 16;
-    default:
-      return op >= Opcode::exp && op <= Opcode::sigmoid ? 16 : 1;
-  }
-}
-
 bool worth_merging(const Piece& first, const Piece& second, const Piece& merged) {
   constexpr size_t kMaxTerms = 256;
   constexpr size_t kMaxAccesses = 48;

@@ -5,10 +5,8 @@
 
 namespace torch_lazy::compile {
 
-/// What an operation costs, in units of an addition.
-int cost(Opcode op);
-
-/// A value that costs more is kept in scratch memory between the stages of a row.
+/// A value that costs more (codegen::Operation::cost) is kept in scratch memory between the stages
+/// of a row.
 constexpr int kRecomputeLimit = 6;
 
 /// Whether two pieces that fit together should become one: `merged` is what they would be.

@@ -326,7 +326,7 @@ void Emitter::decide_scratch() {
   std::vector<uint32_t> needed(count, 0);  // passes, as bits
   std::vector<int> costs(count, 0);
   for (size_t i = 0; i < count; ++i) {
-    costs[i] = cost(piece_.terms[i].op);
+    costs[i] = codegen::operation(piece_.terms[i].op).cost;
     operands_of(piece_.terms[i], [&](int32_t operand) {
       if (depths_.element[operand]) {
         costs[i] = std::min(costs[i] + costs[operand], 1 << 20);
@@ -494,9 +494,6 @@ Launch Emitter::run() {
       kernel_.lanes == codegen::Lanes::outer ? tile_for(piece_, piece_.sizes[piece_.outer - 1]) : 1;
   launch_.units = codegen::units(kernel_, launch_.numbers.data(), launch_.tile);
   launch_.elements = piece_.outer_elements() * piece_.inner_elements();
-  for (const Term& term : piece_.terms) {
-    launch_.checks = launch_.checks || term.op == Opcode::check;
-  }
   return launch_;
 }
 
@@ -538,8 +535,7 @@ bool can_write_in_place(const Piece& piece, uint32_t slot, uint32_t base) {
       continue;
     }
     const Access& load = piece.accesses[term.place];
-    if (load.offset != store->offset || load.type != store->type ||
-        load.strides != store->strides || !load.lookups.empty() || last[i] > store_depth) {
+    if (!load.same_elements(*store) || !load.lookups.empty() || last[i] > store_depth) {
       return false;
     }
   }

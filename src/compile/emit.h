@@ -19,7 +19,6 @@ struct Launch {
   int64_t units = 1;
   int64_t tile = 0;
   int64_t elements = 1;  // of the whole space
-  bool checks = false;   // it may find an index that is out of range
 };
 
 /// Whether output `slot` can be written into the memory of its base while the kernel runs: every

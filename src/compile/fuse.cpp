@@ -11,12 +11,6 @@ namespace {
 
 using List = c10::SmallVector<uint32_t, 6>;
 
-void put(List& list, uint32_t value) {
-  if (std::find(list.begin(), list.end(), value) == list.end()) {
-    list.push_back(value);
-  }
-}
-
 /// The steps and what must run before what.
 class Fuser {
  public:
@@ -206,14 +200,6 @@ bool Fuser::try_merge(uint32_t first, uint32_t second) {
 
 /// Two versions of one buffer cannot be written by one kernel: the older one must vanish.
 bool Fuser::versions_fit(uint32_t first, uint32_t second, const Piece& merged) const {
-  auto access_of = [&](uint32_t slot) -> const Access* {
-    for (const Term& term : merged.terms) {
-      if (term.op == Opcode::store && merged.accesses[term.place].slot == slot) {
-        return &merged.accesses[term.place];
-      }
-    }
-    return nullptr;
-  };
   const auto& older = program_.steps[first].writes;
   for (uint32_t slot : program_.steps[second].writes) {
     const int32_t base = program_.slots[slot].base;
@@ -224,11 +210,10 @@ bool Fuser::versions_fit(uint32_t first, uint32_t second, const Piece& merged) c
     const bool elsewhere =
         std::any_of(readers_[base].begin(), readers_[base].end(),
                     [&](uint32_t reader) { return reader != first && reader != second; });
-    const Access* mine = access_of(static_cast<uint32_t>(base));
-    const Access* next = access_of(slot);
+    const Access* mine = store_of(merged, static_cast<uint32_t>(base));
+    const Access* next = store_of(merged, slot);
     if (elsewhere || program_.slots[base].survives || writers_[base].size() != 1 ||
-        versions_[base].size() != 1 || !mine || !next || mine->offset != next->offset ||
-        mine->type != next->type || mine->strides != next->strides) {
+        versions_[base].size() != 1 || !mine || !next || !mine->same_elements(*next)) {
       return false;
     }
   }
@@ -240,14 +225,6 @@ void Fuser::drop_private(uint32_t step) {
   Step& s = program_.steps[step];
   std::vector<char> unused(program_.slots.size(), 0);
   bool any = false;
-  auto access_of = [&](uint32_t slot) -> const Access* {
-    for (const Term& term : s.piece.terms) {
-      if (term.op == Opcode::store && s.piece.accesses[term.place].slot == slot) {
-        return &s.piece.accesses[term.place];
-      }
-    }
-    return nullptr;
-  };
   for (uint32_t slot : s.writes) {
     if (program_.slots[slot].survives || !readers_[slot].empty() || writers_[slot].size() != 1) {
       continue;
@@ -258,11 +235,11 @@ void Fuser::drop_private(uint32_t step) {
       if (writers_[other].empty()) {
         continue;
       }
-      const Access* mine = access_of(slot);
-      const Access* next =
-          writers_[other].size() == 1 && writers_[other][0] == step ? access_of(other) : nullptr;
-      if (mine && next && mine->offset == next->offset && mine->type == next->type &&
-          mine->strides == next->strides) {
+      const Access* mine = store_of(s.piece, slot);
+      const Access* next = writers_[other].size() == 1 && writers_[other][0] == step
+                               ? store_of(s.piece, other)
+                               : nullptr;
+      if (mine && next && mine->same_elements(*next)) {
         const int32_t base = program_.slots[slot].base;
         program_.slots[other].base = base;
         if (base >= 0) {

@@ -20,7 +20,7 @@ std::vector<int32_t> number_terms(const Piece& piece, int32_t root) {
     }
     const Term& term = piece.terms[index];
     if (term.op == Opcode::load || term.op == Opcode::index || is_reduction(term.op) ||
-        cost(term.op) > kRecomputeLimit || found.size() > 8) {
+        codegen::operation(term.op).cost > kRecomputeLimit || found.size() > 8) {
       return {};
     }
     found.push_back(index);

@@ -6,17 +6,6 @@
 
 namespace torch_lazy::compile {
 
-namespace {
-
-template <typename List>
-void put(List& list, uint32_t slot) {
-  if (std::find(list.begin(), list.end(), slot) == list.end()) {
-    list.push_back(slot);
-  }
-}
-
-}  // namespace
-
 void find_uses(const Program& program, Step& step) {
   step.reads.clear();
   step.writes.clear();

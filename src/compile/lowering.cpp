@@ -151,9 +151,7 @@ at::ScalarType Lowering::common_dtype(c10::ArrayRef<size_t> arguments) const {
 }
 
 const Layout& Lowering::result_layout(size_t result) const {
-  const Description& d = description();
-  return result < d.fresh.size() ? d.fresh[result].layout
-                                 : d.operands[d.writes[result - d.fresh.size()].operand];
+  return description().output_layout(result);
 }
 
 size_t Lowering::returned(size_t position) const {

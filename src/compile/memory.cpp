@@ -122,6 +122,7 @@ void Planner::find_lifetimes() {
 
 void Planner::find_homes() {
   plan_.homes.resize(program_.slots.size());
+  plan_.commit = plan_.batches.size();
   std::vector<char> outside(program_.slots.size(), 0);  // by group: a parameter's or a call's
   std::vector<char> parameter(program_.slots.size(), 0);
   std::vector<char> survives(program_.slots.size(), 0);  // by group
@@ -155,6 +156,9 @@ void Planner::find_homes() {
         if (in_place) {
           home.in_place = true;
           home.group = group;
+          if (parameter[group]) {
+            plan_.commit = std::min(plan_.commit, b);
+          }
           survives[group] |= program_.slots[slot].survives;
         } else {
           outside[slot] = call;

@@ -30,6 +30,7 @@ struct MemoryPlan {
   std::vector<size_t> last_use;  // by slot: batch
   int64_t arena_bytes = 0;
   int64_t live_bytes = 0;    // the most that is in use in the arena at once
+  size_t commit = 0;         // the first batch that overwrites data from before the run
   size_t last_fallible = 0;  // batch after which nothing can fail, + 1
 };
 

@@ -257,32 +257,6 @@ bool shift(Lowering& l) {
 
 // ---- Over dimensions ----
 
-/// The dimensions that the argument names: all of them when it is absent or empty.
-std::optional<std::vector<int64_t>> dims_named(const Lowering& l, const char* name, size_t rank) {
-  std::vector<int64_t> dims;
-  if (const std::optional<size_t> argument = argument_named(l, name)) {
-    if (!l.is_constant(*argument)) {
-      return std::nullopt;
-    }
-    const c10::IValue& value = l.constant(*argument);
-    if (value.isInt()) {
-      dims.push_back(value.toInt());
-    } else if (value.isIntList()) {
-      dims = value.toIntVector();
-    } else if (!value.isNone()) {
-      return std::nullopt;
-    }
-  }
-  if (dims.empty()) {
-    dims.resize(rank);
-    std::iota(dims.begin(), dims.end(), 0);
-  }
-  for (int64_t& dim : dims) {
-    dim = static_cast<int64_t>(wrap(dim, rank));
-  }
-  return dims;
-}
-
 /// Begins a piece that reduces argument 0 over what `dim` names; false: it cannot.
 bool begin_over_dims(Lowering& l) {
   if (!l.is_tensor(0) || !type_of(l.layout(0).dtype) || l.layout(0).sizes.empty()) {

@@ -171,7 +171,7 @@ bool batch_norm(Lowering& l) {
     const int32_t sum = by.sum(l.make(Opcode::mul, d, d));
     const int32_t variance = l.make(Opcode::div, sum, n);
     invstd = inverse_deviation(l, variance, *arguments.eps);
-    if (is_zero(l, *arguments.eps)) {  // then PyTorch avoids the division by zero
+    if (number_is(l, *arguments.eps, kClassZero, 0)) {  // then PyTorch avoids the division by zero
       const int32_t zero = l.constant_of(by.type, 0);
       invstd = l.make(Opcode::select, l.make(Opcode::eq, variance, zero), zero, invstd);
     }

@@ -1,6 +1,7 @@
 // Rows of the table of operators: lists of tensors, as optimizers use them. Each element becomes a
 // piece of its own; equal pieces run in one launch.
 #include "compile/lowering.h"
+#include "compile/places.h"
 
 namespace torch_lazy::compile {
 namespace {
@@ -57,10 +58,7 @@ class Element {
   }
   int32_t constant(double value) { return l_.constant_of(type_, value); }
 
-  bool is_one(size_t argument) const {
-    return l_.is_constant(argument) && l_.constant(argument).isScalar() &&
-           l_.constant(argument).toScalar().equal(1);
-  }
+  bool is_one(size_t argument) const { return number_is(l_, argument, kClassOne, 1); }
 
   void finish(int32_t value) {
     l_.store(k_, value);

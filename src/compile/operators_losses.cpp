@@ -109,7 +109,7 @@ bool smooth_l1_loss(Lowering& l) {  // self, target, reduction, beta
     return false;
   }
   const int32_t z = loss.make(Opcode::abs, loss.make(Opcode::sub, loss(0), loss(1)));
-  if (is_zero(l, 3)) {
+  if (number_is(l, 3, kClassZero, 0)) {
     return loss.finish(z);
   }
   const int32_t beta = loss.number(3);

@@ -1,5 +1,6 @@
 // Rows of the table of operators: softmax and norms, forward and backward.
 #include "compile/lowering.h"
+#include "compile/places.h"
 
 #include <limits>
 
@@ -98,10 +99,7 @@ std::optional<Type> begin_rows(Lowering& l, size_t argument, size_t shape_argume
     return std::nullopt;
   }
   const std::vector<int64_t> shape = l.constant(shape_argument).toIntVector();
-  *n = 1;
-  for (int64_t size : shape) {
-    *n *= size;
-  }
+  *n = count(shape);
   l.begin(layout.sizes, static_cast<int>(shape.size()));
   return compute_type(*type);
 }

@@ -537,10 +537,7 @@ bool mse_loss_backward(Lowering& l) {  // grad_output, self, target, reduction
   if (!p.is_float()) {
     return false;
   }
-  int64_t elements = 1;
-  for (int64_t size : l.layout(1).sizes) {
-    elements *= size;
-  }
+  const int64_t elements = count(l.layout(1).sizes);
   const bool mean = l.constant(3).toInt() == 1;
   const int32_t factor =
       mean ? l.fixed(p.type, 2.0 / static_cast<double>(elements)) : p.constant(2);

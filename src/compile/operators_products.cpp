@@ -1,6 +1,7 @@
 // Rows of the table of operators: matrix products. They stay products, but what is added to them
 // becomes a piece, which is merged with what comes after.
 #include "compile/lowering.h"
+#include "compile/places.h"
 
 #include <algorithm>
 
@@ -38,13 +39,6 @@ bool product(Lowering& l) {
   return true;
 }
 
-bool is_one(const Lowering& l, size_t argument) {
-  if (!l.is_constant(argument)) {
-    return l.number_kind(argument).value_class == kClassOne;
-  }
-  return l.constant(argument).isScalar() && l.constant(argument).toScalar().equal(1);
-}
-
 /// A product in memory of its own, and the piece that adds to it. Half types round in between in
 /// eager's way only when it is one call, so they stay one.
 bool add_to_product(Lowering& l, View a, View b, size_t added) {
@@ -53,40 +47,25 @@ bool add_to_product(Lowering& l, View a, View b, size_t added) {
   if (type != Type::f32 && type != Type::f64) {
     return false;
   }
-  Layout out = result;
-  out.offset = 0;
-  out.sizes.clear();
-  out.strides.clear();
-  for (size_t k = 0; k + 1 < a.layout.sizes.size(); ++k) {
-    out.sizes.push_back(a.layout.sizes[k]);
-  }
-  out.sizes.push_back(b.layout.sizes.back());
-  out.strides.resize(out.sizes.size());
-  int64_t elements = 1;
-  for (size_t k = out.sizes.size(); k-- > 0;) {
-    out.strides[k] = elements;
-    elements *= out.sizes[k];
-  }
-  const uint32_t slot = l.new_slot(elements * codegen::size_of(type));
-  l.product(std::move(a), std::move(b), {slot, out});
+  at::DimVector sizes(a.layout.sizes.begin(), a.layout.sizes.end() - 1);
+  sizes.push_back(b.layout.sizes.back());
+  const Handover made = hand_over(l, type, sizes);
+  l.product(std::move(a), std::move(b), {made.slot, made.layout});
   // The piece sees the product in the result's sizes: of linear, they may have more dimensions.
-  Layout seen = result;
-  seen.offset = 0;
-  int64_t stride = 1;
-  for (size_t k = seen.sizes.size(); k-- > 0;) {
-    seen.strides[k] = stride;
-    stride *= seen.sizes[k];
-  }
+  Layout seen = made.layout;
+  seen.sizes = result.sizes;
+  seen.strides = c10::contiguous_strides(result.sizes);
   l.begin(result.sizes);
-  l.store(0, l.make(Opcode::add, l.load_layout(slot, seen, type), l.load(added, type)));
+  l.store(0, l.make(Opcode::add, l.load_layout(made.slot, seen, type), l.load(added, type)));
   l.end();
   return true;
 }
 
 bool addmm(Lowering& l) {  // self, a, b, beta, alpha
   if (!l.is_tensor(0) || !l.is_tensor(1) || !l.is_tensor(2) || l.results() != 1 || !l.wanted(0) ||
-      !l.description().writes.empty() || !is_one(l, 3) || !is_one(l, 4) || !is_float(l.layout(0)) ||
-      !is_float(l.layout(1)) || !is_float(l.layout(2))) {
+      !l.description().writes.empty() || !number_is(l, 3, kClassOne, 1) ||
+      !number_is(l, 4, kClassOne, 1) || !is_float(l.layout(0)) || !is_float(l.layout(1)) ||
+      !is_float(l.layout(2))) {
     return false;
   }
   return add_to_product(l, l.view(1), l.view(2), 0);

@@ -1,5 +1,6 @@
 // Rows of the table of operators: sums, means, extremes and losses over dimensions.
 #include "compile/lowering.h"
+#include "compile/places.h"
 
 #include <algorithm>
 #include <limits>
@@ -8,60 +9,17 @@
 namespace torch_lazy::compile {
 namespace {
 
-/// The dimensions that an argument names: all of them when it is absent or empty.
-std::optional<std::vector<int64_t>> dims_of(const Lowering& l, size_t argument, size_t rank) {
-  std::vector<int64_t> dims;
-  if (argument > 0) {
-    if (!l.is_constant(argument)) {
-      return std::nullopt;
-    }
-    const c10::IValue& value = l.constant(argument);
-    if (value.isInt()) {
-      dims.push_back(value.toInt());
-    } else if (value.isIntList()) {
-      dims = value.toIntVector();
-    } else if (!value.isNone()) {
-      return std::nullopt;
-    }
-  }
-  if (dims.empty()) {
-    dims.resize(rank);
-    std::iota(dims.begin(), dims.end(), 0);
-  }
-  for (int64_t& dim : dims) {
-    dim += dim < 0 ? static_cast<int64_t>(rank) : 0;
-  }
-  return rank == 0 ? std::vector<int64_t>() : dims;
-}
-
-int64_t count(at::IntArrayRef sizes, const std::vector<int64_t>& dims) {
-  int64_t elements = 1;
-  for (int64_t dim : dims) {
-    elements *= sizes[dim];
-  }
-  return elements;
-}
-
-/// The position of the argument `dim` of a reduction's overload; 0: it has none.
-size_t dim_argument(const Lowering& l) {
-  const auto& schema = l.description().op->handle.schema().arguments();
-  for (size_t i = 0; i < schema.size(); ++i) {
-    if (schema[i].name() == "dim") {
-      return i;
-    }
-  }
-  return 0;
-}
-
 struct Reduction {
   Reduction(Lowering& lowering, Type computed) : l(lowering), type(computed) {
     const Layout& layout = l.layout(0);
-    dims = dims_of(l, dim_argument(l), layout.sizes.size());
+    const std::optional<std::vector<int64_t>> dims = dims_named(l, "dim", layout.sizes.size());
     if (!dims || layout.sizes.empty()) {
       l.fail();
       return;
     }
-    elements = count(layout.sizes, *dims);
+    for (int64_t dim : *dims) {
+      elements *= layout.sizes[dim];
+    }
     l.begin_reduction(layout.sizes, *dims);
     x = l.load(0, type);
   }
@@ -74,7 +32,6 @@ struct Reduction {
 
   Lowering& l;
   Type type;
-  std::optional<std::vector<int64_t>> dims;
   int64_t elements = 1;
   int32_t x = -1;
 };
@@ -213,9 +170,7 @@ bool mse_loss(Lowering& l) {  // self, target, reduction
     value = l.make(Opcode::reduce_sum, value);
   }
   if (reduction == 1) {
-    const int64_t elements =
-        std::accumulate(sizes.begin(), sizes.end(), int64_t{1}, std::multiplies<>());
-    value = l.make(Opcode::div, value, l.fixed(computed, static_cast<double>(elements)));
+    value = l.make(Opcode::div, value, l.fixed(computed, static_cast<double>(count(sizes))));
   }
   l.store(0, value);
   l.end();

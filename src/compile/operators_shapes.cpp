@@ -1,5 +1,6 @@
 // Rows of the table of operators: those that move elements to other places.
 #include "compile/lowering.h"
+#include "compile/places.h"
 
 #include <algorithm>
 
@@ -13,8 +14,7 @@ bool cat(Lowering& l) {  // tensors, dim
       !l.description().writes.empty()) {  // parts of one write would be several
     return false;
   }
-  int64_t dim = l.constant(1).toInt();
-  dim += dim < 0 ? static_cast<int64_t>(whole.sizes.size()) : 0;
+  const size_t dim = wrap(l.constant(1).toInt(), whole.sizes.size());
   int64_t start = 0;
   const Type through = compute_type(*type_of(whole.dtype));
   for (int element : list.elements) {
@@ -42,9 +42,8 @@ bool cat(Lowering& l) {  // tensors, dim
 bool embedding(Lowering& l) {
   const Layout& weight = l.layout(0);
   const Layout& indices = l.layout(1);
-  const std::optional<Type> type = type_of(weight.dtype);
-  if (!type || weight.sizes.size() != 2 || weight.sizes[1] == 1 || weight.conj || weight.neg ||
-      (indices.dtype != at::kLong && indices.dtype != at::kInt)) {
+  if (!type_of(weight.dtype) || weight.sizes.size() != 2 || weight.sizes[1] == 1 || weight.conj ||
+      weight.neg || (indices.dtype != at::kLong && indices.dtype != at::kInt)) {
     return false;
   }
   at::DimVector sizes = indices.sizes;
@@ -53,21 +52,13 @@ bool embedding(Lowering& l) {
   Layout column = indices;
   column.sizes.push_back(1);
   column.strides.push_back(1);
-  const int32_t row = l.load_layout(l.node().operands[l.argument(1).index], column, Type::i64);
-  const int32_t inside =
-      l.make(Opcode::bit_and, l.make(Opcode::ge, row, l.constant_of(Type::i64, 0)),
-             l.make(Opcode::lt, row, l.fixed(Type::i64, static_cast<double>(weight.sizes[0]))));
-  const int32_t check = l.make(Opcode::check, inside);
-  l.piece().terms[check].place = 0;
-  Access access;
-  access.slot = l.node().operands[l.argument(0).index];
-  access.type = *type;
-  access.offset = weight.offset;
-  access.strides.resize(l.piece().sizes.size(), 0);
-  access.strides.back() = weight.strides[1];
-  access.lookups.push_back({row, weight.strides[0]});
-  access.mask = inside;
-  l.store(0, l.piece().load(std::move(access)));
+  const int32_t row = l.load_layout(slot_of(l, 1), column, Type::i64);
+  const int32_t inside = between(l, row, 0, weight.sizes[0]);
+  require(l, inside);
+  Layout line = weight;
+  line.sizes = {weight.sizes[1]};
+  line.strides = {weight.strides[1]};
+  l.store(0, load_at(l, slot_of(l, 0), line, Lookup{row, weight.strides[0]}, inside));
   l.end();
   return true;
 }

@@ -63,6 +63,15 @@ int32_t Piece::scalar(Scalar scalar) {
   return term;
 }
 
+const Access* store_of(const Piece& piece, uint32_t slot) {
+  for (const Term& term : piece.terms) {
+    if (term.op == Opcode::store && piece.accesses[term.place].slot == slot) {
+      return &piece.accesses[term.place];
+    }
+  }
+  return nullptr;
+}
+
 std::vector<char> element_terms(const Piece& piece) {
   std::vector<char> result(piece.terms.size(), 0);
   for (size_t i = 0; i < piece.terms.size(); ++i) {

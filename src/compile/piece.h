@@ -39,10 +39,13 @@ struct Access {
   c10::SmallVector<Lookup, 1> lookups;
   int32_t mask = -1;  // a boolean term
 
+  /// Whether both walk over the same elements of a buffer, whatever the version.
+  bool same_elements(const Access& other) const {
+    return type == other.type && offset == other.offset && strides == other.strides;
+  }
   bool same_place(const Access& other) const {
-    return slot == other.slot && type == other.type && offset == other.offset &&
-           strides == other.strides && lookups.empty() && other.lookups.empty() && mask == -1 &&
-           other.mask == -1;
+    return slot == other.slot && same_elements(other) && lookups.empty() && other.lookups.empty() &&
+           mask == -1 && other.mask == -1;
   }
 };
 
@@ -79,6 +82,9 @@ struct Piece {
 
 /// By term: whether it differs from element to element of a row.
 std::vector<char> element_terms(const Piece& piece);
+
+/// The access of the first store to a slot; null: there is none.
+const Access* store_of(const Piece& piece, uint32_t slot);
 
 /// Keeps what stores need, in order, equal terms once, identities gone.
 void simplify(Piece& piece);

@@ -4,7 +4,10 @@
 
 #include "compile/lowering.h"
 
+#include <c10/util/strides.h>
+
 #include <algorithm>
+#include <numeric>
 #include <string_view>
 
 namespace torch_lazy::compile {
@@ -29,12 +32,14 @@ inline bool flag_named(const Lowering& l, std::string_view name) {
          l.constant(*index).toBool();
 }
 
-/// Whether a number is known to be 0: it is a constant, or its class is known.
-inline bool is_zero(const Lowering& l, size_t argument) {
+/// Whether a number is known to have this value: it is a constant, or its class is known.
+inline bool number_is(const Lowering& l, size_t argument, NumberClass cls, double value) {
   if (l.is_constant(argument)) {
-    return l.constant(argument).isScalar() && l.constant(argument).toScalar().toDouble() == 0;
+    const c10::IValue& constant = l.constant(argument);
+    return constant.isScalar() && !constant.toScalar().isComplex() &&
+           constant.toScalar().toDouble() == value;
   }
-  return l.number_kind(argument).value_class == kClassZero;
+  return l.number_kind(argument).value_class == cls;
 }
 
 /// The result that the operator returns at this position, if it was asked for and is needed.
@@ -61,6 +66,33 @@ inline uint32_t slot_of(const Lowering& l, size_t argument) {
 
 inline size_t wrap(int64_t dim, size_t rank) {
   return static_cast<size_t>(dim < 0 ? dim + static_cast<int64_t>(rank) : dim);
+}
+
+/// The dimensions that the argument names: all of them when it is absent or empty.
+inline std::optional<std::vector<int64_t>> dims_named(const Lowering& l, std::string_view name,
+                                                      size_t rank) {
+  std::vector<int64_t> dims;
+  if (const std::optional<size_t> argument = argument_named(l, name)) {
+    if (!l.is_constant(*argument)) {
+      return std::nullopt;
+    }
+    const c10::IValue& value = l.constant(*argument);
+    if (value.isInt()) {
+      dims.push_back(value.toInt());
+    } else if (value.isIntList()) {
+      dims = value.toIntVector();
+    } else if (!value.isNone()) {
+      return std::nullopt;
+    }
+  }
+  if (dims.empty()) {
+    dims.resize(rank);
+    std::iota(dims.begin(), dims.end(), 0);
+  }
+  for (int64_t& dim : dims) {
+    dim = static_cast<int64_t>(wrap(dim, rank));
+  }
+  return dims;
 }
 
 inline int64_t count(at::IntArrayRef sizes) {
@@ -139,13 +171,8 @@ inline Handover hand_over(Lowering& l, Type type, at::IntArrayRef sizes) {
   Handover made;
   made.layout.dtype = dtype_of(type);
   made.layout.sizes.assign(sizes.begin(), sizes.end());
-  made.layout.strides.resize(sizes.size());
-  int64_t stride = 1;
-  for (size_t k = sizes.size(); k-- > 0;) {
-    made.layout.strides[k] = stride;
-    stride *= sizes[k];
-  }
-  made.slot = l.new_slot(stride * codegen::size_of(type));
+  made.layout.strides = c10::contiguous_strides(sizes);
+  made.slot = l.new_slot(count(sizes) * codegen::size_of(type));
   return made;
 }
 

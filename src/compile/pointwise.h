@@ -2,6 +2,7 @@
 #pragma once
 
 #include "compile/lowering.h"
+#include "compile/places.h"
 
 namespace torch_lazy::compile {
 
@@ -47,11 +48,7 @@ class Pointwise {
   bool is_boolean() const { return type == Type::boolean; }
   /// The number's value belongs to the class, or is the constant.
   bool number_is(size_t index, NumberClass cls, double value) const {
-    if (l_.is_constant(index)) {
-      return l_.constant(index).isScalar() && !l_.constant(index).toScalar().isComplex() &&
-             l_.constant(index).toScalar().toDouble() == value;
-    }
-    return l_.number_kind(index).value_class == cls;
+    return compile::number_is(l_, index, cls, value);
   }
 
   Type type = Type::f32;

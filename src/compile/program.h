@@ -5,6 +5,7 @@
 #include "compile/piece.h"
 #include <torch_lazy/graph.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -56,6 +57,14 @@ struct Program {
     return static_cast<uint32_t>(slots.size() - 1);
   }
 };
+
+/// Adds what is not in the list yet.
+template <typename List>
+void put(List& list, uint32_t value) {
+  if (std::find(list.begin(), list.end(), value) == list.end()) {
+    list.push_back(value);
+  }
+}
 
 /// Fills in `reads` and `writes` from the piece or the node.
 void find_uses(const Program& program, Step& step);

@@ -174,8 +174,7 @@ class Builder {
       return leaf_layouts_[value];
     }
     const Description& d = *input_.calls[*v.call].description;
-    return v.output < d.fresh.size() ? &d.fresh[v.output].layout
-                                     : &d.operands[d.writes[v.output - d.fresh.size()].operand];
+    return &d.output_layout(v.output);
   }
 
   Operand whole(size_t value) {

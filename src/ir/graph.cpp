@@ -1,6 +1,7 @@
 // A graph as text, and the sizes of its values.
 #include <torch_lazy/graph.h>
 
+#include <numeric>
 #include <sstream>
 
 namespace torch_lazy {
@@ -41,6 +42,30 @@ std::string Graph::text() const {
   }
   out << "\n}\n";
   return out.str();
+}
+
+std::string Description::call_text() const {
+  std::string text = op->name + "(";
+  for (size_t i = 0; i < operands.size(); ++i) {
+    text += (i ? ", " : "") + operands[i].shape_text();
+  }
+  return text + ")";
+}
+
+std::vector<uint32_t> Graph::last_versions() const {
+  std::vector<uint32_t> last(slots);
+  std::iota(last.begin(), last.end(), 0);
+  // Backwards: what a write makes has its own last version already.
+  for (auto node = nodes.rbegin(); node != nodes.rend(); ++node) {
+    const Description& d = *node->description;
+    for (size_t k = d.writes.size(); k-- > 0;) {
+      const int32_t output = node->outputs[d.fresh.size() + k];
+      if (output >= 0) {
+        last[node->operands[d.writes[k].operand]] = last[static_cast<size_t>(output)];
+      }
+    }
+  }
+  return last;
 }
 
 std::vector<int64_t> Graph::slot_bytes() const {

@@ -28,11 +28,8 @@ std::string what(const std::exception_ptr& error) {
 
 std::string describe(const Node& node, const std::string& what) {
   std::ostringstream out;
-  out << what << "\n(torch-lazy: raised by " << node.description->op->name << "(";
-  for (size_t i = 0; i < node.description->operands.size(); ++i) {
-    out << (i ? ", " : "") << node.description->operands[i].shape_text();
-  }
-  out << "), recorded earlier and executed now";
+  out << what << "\n(torch-lazy: raised by " << node.description->call_text()
+      << ", recorded earlier and executed now";
   if (!node.source.empty()) {
     out << "; called at " << node.source;
   } else {

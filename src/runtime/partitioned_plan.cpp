@@ -14,20 +14,11 @@
 namespace torch_lazy {
 namespace {
 
-std::string call_text(const GraphNode& node) {
-  const Description& d = *node.description;
-  std::string text = d.op->name + "(";
-  for (size_t i = 0; i < d.operands.size(); ++i) {
-    text += (i ? ", " : "") + d.operands[i].shape_text();
-  }
-  return text + ")";
-}
-
 std::string nodes_text(const Graph& graph) {
   constexpr size_t kShown = 4;
   std::string text;
   for (size_t i = 0; i < std::min(kShown, graph.nodes.size()); ++i) {
-    text += (i ? ", " : "") + call_text(graph.nodes[i]);
+    text += (i ? ", " : "") + graph.nodes[i].description->call_text();
   }
   if (graph.nodes.size() > kShown) {
     text += " and " + std::to_string(graph.nodes.size() - kShown) + " more";
@@ -49,8 +40,9 @@ struct Part {
   Subgraph subgraph;
   std::shared_ptr<const Graph> graph;  // the part's
   std::shared_ptr<Executable> executable;
-  std::exception_ptr error;     // why there is no executable
-  std::vector<Origin> origins;  // by root
+  std::exception_ptr error;             // why there is no executable
+  std::vector<Origin> origins;          // by root
+  std::vector<uint32_t> last_versions;  // by slot
 };
 
 class PartitionedPlan : public Executable {
@@ -105,21 +97,6 @@ class PartitionedPlan : public Executable {
   bool own_memory_;
 };
 
-/// The slot of the last version of `slot`'s buffer inside the graph.
-uint32_t last_version(const Graph& graph, uint32_t slot) {
-  for (const GraphNode& node : graph.nodes) {
-    const Description& d = *node.description;
-    for (size_t k = 0; k < d.writes.size(); ++k) {
-      int32_t output = node.outputs[d.fresh.size() + k];
-      if (node.operands[d.writes[k].operand] == slot && output >= 0) {
-        slot = static_cast<uint32_t>(output);
-        break;
-      }
-    }
-  }
-  return slot;
-}
-
 void PartitionedPlan::move_data(c10::Storage& data, bool to_plugin) const {
   if (!own_memory_ || same_device(data.device(), plugin_.memory()) == to_plugin) {
     return;
@@ -148,7 +125,7 @@ void PartitionedPlan::take_parameters(const Part& part, Run& run, Run& local,
       data = allocate(parameter.nbytes);
     }
     if (plugin && parameter.donated && data.use_count() > 1) {
-      uint32_t last = last_version(*part.graph, parameter.slot);
+      const uint32_t last = part.last_versions[parameter.slot];
       if (last != parameter.slot) {
         shared.push_back({data, last});
       }
@@ -193,8 +170,8 @@ void PartitionedPlan::run_plugin(const Part& part, Run& local) {
   } catch (...) {
     const auto& nodes = part.graph->nodes;
     const bool one = local.failed == 1 && local.completed < nodes.size();
-    raise_from(name_,
-               "run() of " + (one ? call_text(nodes[local.completed]) : nodes_text(*part.graph)));
+    raise_from(name_, "run() of " + (one ? nodes[local.completed].description->call_text()
+                                         : nodes_text(*part.graph)));
   }
   local.completed = 0;  // if the results are not what was promised, none of them is used
   local.failed = 0;
@@ -220,7 +197,8 @@ void PartitionedPlan::check_results(const Part& part, const Run& local) const {
     const size_t fresh = node.description->fresh.size();
     auto which = [&] {
       return c10::str(output < fresh ? "result " : "written operand ",
-                      output < fresh ? output : output - fresh, " of ", call_text(node));
+                      output < fresh ? output : output - fresh, " of ",
+                      node.description->call_text());
     };
     TORCH_CHECK(result, "torch-lazy: backend '", name_, "' gave no data for ", which(),
                 ". Expected number of outputs: ", graph.roots.size(), ", got ",
@@ -374,7 +352,7 @@ Compilation compile_parts(std::shared_ptr<const Graph> graph, Backend& plugin, B
       try {
         owners[i] = plugin.takes(node) ? Owner::plugin : Owner::base;
       } catch (...) {
-        raise_from(name, "takes() of " + call_text(node));
+        raise_from(name, "takes() of " + node.description->call_text());
       }
     } catch (...) {
       owners[i] = Owner::refused;
@@ -400,6 +378,7 @@ Compilation compile_parts(std::shared_ptr<const Graph> graph, Backend& plugin, B
       part.executable = base.compile(part.graph);
     } else {
       part.origins = origins_of(*part.graph);
+      part.last_versions = part.graph->last_versions();
       try {
         try {
           part.executable = plugin.compile(part.graph);

@@ -48,13 +48,6 @@ std::string difference(const at::Tensor& wanted, const at::Tensor& found) {
                   b[at].item<double>(), " instead of ", a[at].item<double>());
 }
 
-/// The layout of a node's output, or nothing for one that was not needed.
-const Layout& output_layout(const GraphNode& node, size_t output) {
-  const Description& d = *node.description;
-  return output < d.fresh.size() ? d.fresh[output].layout
-                                 : d.operands[d.writes[output - d.fresh.size()].operand];
-}
-
 /// A run of a graph over copies of its data.
 Run copy_of_run(const Graph& graph, const Run& run) {
   Run copy;
@@ -75,7 +68,7 @@ std::string first_difference(const GraphNode& node, const Run& wanted, const Run
     if (slot < 0 || !wanted.slots[slot] || !found.slots[slot]) {
       continue;
     }
-    const Layout& layout = output_layout(node, k);
+    const Layout& layout = node.description->output_layout(k);
     const std::string text =
         difference(real_tensor(wanted.slots[slot], layout), real_tensor(found.slots[slot], layout));
     if (!text.empty()) {
@@ -142,12 +135,8 @@ class CheckedPlan : public Executable {
   }
 
   std::string call(size_t index) const {
-    const Description& d = *graph_->nodes[index].description;
-    std::string text = d.op->name + "(";
-    for (size_t i = 0; i < d.operands.size(); ++i) {
-      text += (i ? ", " : "") + d.operands[i].shape_text();
-    }
-    return text + "), operator " + std::to_string(index) + " of the graph,";
+    return graph_->nodes[index].description->call_text() + ", operator " + std::to_string(index) +
+           " of the graph,";
   }
 
   std::shared_ptr<const Graph> graph_;

@@ -2,6 +2,8 @@
 
 #include "backends/aten/aten_plan.h"
 #include "backends/aten/interpreter.h"
+#include "backends/cpu/arena.h"
+#include "backends/cpu/arguments.h"
 #include "backends/cpu/kernel_library.h"
 #include "base/fault.h"
 #include "base/settings.h"
@@ -13,148 +15,17 @@
 #include <ATen/Parallel.h>
 #include <ATen/ops/bmm_cpu_dispatch.h>
 #include <ATen/ops/mm_cpu_dispatch.h>
-#include <c10/core/CPUAllocator.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstring>
-#include <mutex>
 #include <sstream>
 
 namespace torch_lazy {
 namespace {
 
-using codegen::Type;
 using compile::Home;
 using compile::Launch;
-using compile::Scalar;
-
-// ---- Memory that lives only during a run
-// ---------------------------------------------------------
-
-/// Arenas are kept from run to run. Runs can be nested (an operator that uses lazy tensors itself).
-class ArenaPool {
- public:
-  static ArenaPool& instance() {
-    static auto* pool = new ArenaPool();
-    return *pool;
-  }
-
-  c10::DataPtr take(size_t bytes, size_t& capacity) {
-    {
-      std::lock_guard<std::mutex> lock(mutex_);
-      if (!free_.empty()) {
-        auto [data, size] = std::move(free_.back());
-        free_.pop_back();
-        if (size >= bytes) {
-          capacity = size;
-          return std::move(data);
-        }
-      }
-    }
-    capacity = bytes;
-    return c10::GetCPUAllocator()->allocate(bytes);
-  }
-
-  void give(c10::DataPtr data, size_t capacity) {
-    std::lock_guard<std::mutex> lock(mutex_);
-    free_.emplace_back(std::move(data), capacity);
-  }
-
- private:
-  std::mutex mutex_;
-  std::vector<std::pair<c10::DataPtr, size_t>> free_;
-};
-
-class Arena {
- public:
-  explicit Arena(int64_t bytes) {
-    if (bytes > 0) {
-      data_ = ArenaPool::instance().take(static_cast<size_t>(bytes), capacity_);
-    }
-  }
-  ~Arena() {
-    if (capacity_ > 0) {
-      ArenaPool::instance().give(std::move(data_), capacity_);
-    }
-  }
-  Arena(const Arena&) = delete;
-  Arena& operator=(const Arena&) = delete;
-
-  char* at(int64_t offset) const { return static_cast<char*>(data_.get()) + offset; }
-
- private:
-  c10::DataPtr data_;
-  size_t capacity_ = 0;
-};
-
-/// Memory that belongs to someone else, as a storage for calls.
-c10::Storage borrowed(char* data, int64_t nbytes) {
-  return c10::Storage(c10::Storage::use_byte_size_t(), static_cast<size_t>(nbytes),
-                      c10::DataPtr(data, c10::Device(c10::kCPU)), nullptr, false);
-}
-
-char* scratch_memory(int64_t bytes) {
-  thread_local std::vector<char> memory;
-  if (static_cast<int64_t>(memory.size()) < bytes + 64) {
-    memory.resize(static_cast<size_t>(bytes) + 64);
-  }
-  auto address = reinterpret_cast<uintptr_t>(memory.data());
-  return memory.data() + (64 - address % 64) % 64;
-}
-
-// ---- Numbers
-// -------------------------------------------------------------------------------------
-
-void put_scalar(Type type, const c10::Scalar& value, char* to) {
-  switch (type) {
-    case Type::f32: {
-      const auto v = static_cast<float>(value.toDouble());
-      std::memcpy(to, &v, sizeof(v));
-      break;
-    }
-    case Type::f64: {
-      const double v = value.toDouble();
-      std::memcpy(to, &v, sizeof(v));
-      break;
-    }
-    case Type::i32: {
-      const auto v = static_cast<int32_t>(
-          value.isFloatingPoint() ? static_cast<int64_t>(value.toDouble()) : value.toLong());
-      std::memcpy(to, &v, sizeof(v));
-      break;
-    }
-    case Type::boolean: {
-      const bool v = value.isFloatingPoint() ? value.toDouble() != 0 : value.toLong() != 0;
-      std::memcpy(to, &v, sizeof(v));
-      break;
-    }
-    default: {
-      const int64_t v =
-          value.isFloatingPoint() ? static_cast<int64_t>(value.toDouble()) : value.toLong();
-      std::memcpy(to, &v, sizeof(v));
-    }
-  }
-}
-
-c10::Scalar scalar_of(const Scalar& scalar, const Run& run) {
-  if (scalar.number < 0) {
-    return codegen::is_float(scalar.type) ? c10::Scalar(scalar.fixed)
-                                          : c10::Scalar(static_cast<int64_t>(scalar.fixed));
-  }
-  const c10::IValue& number = run.numbers[scalar.number];
-  if (scalar.element < 0) {
-    if (number.isDoubleList()) {
-      return number.toDoubleVector()[0];
-    }
-    return number.isList() ? number_value(number.toListRef()[0]) : number_value(number);
-  }
-  return number.isDoubleList() ? c10::Scalar(number.toDoubleVector()[scalar.element])
-                               : number_value(number.toListRef()[scalar.element]);
-}
-
-// ---- The plan
-// ------------------------------------------------------------------------------------
 
 struct PreparedLaunch {
   Launch launch;
@@ -183,7 +54,6 @@ struct PreparedBatch {
   int64_t units = 0;
   int64_t elements = 0;
   int64_t scratch_bytes = 0;
-  bool checks = false;
 };
 
 class CpuPlan : public Executable {
@@ -228,7 +98,6 @@ class CpuPlan : public Executable {
   std::vector<LastVersion> last_versions_;
   std::unique_ptr<Interpreter> interpreter_;
   AtenPlan fallback_;
-  size_t commit_ = 0;  // the first batch that overwrites data from before the run
   size_t pointers_ = 0;
   size_t scalars_ = 0;
 };
@@ -277,9 +146,7 @@ CpuPlan::CpuPlan(const std::shared_ptr<const Graph>& graph)
 
 void CpuPlan::prepare_batches() {
   std::vector<std::string> texts;
-  commit_ = memory_.batches.size();
-  for (size_t b = 0; b < memory_.batches.size(); ++b) {
-    const compile::Batch& from = memory_.batches[b];
+  for (const compile::Batch& from : memory_.batches) {
     PreparedBatch batch;
     batch.done = from.done;
     for (uint32_t i : from.steps) {
@@ -311,10 +178,6 @@ void CpuPlan::prepare_batches() {
         const Home& home = memory_.homes[slot];
         const int32_t base = program_.slots[slot].base;
         if (home.in_place) {
-          const compile::Slot& first = program_.slots[home.group];
-          if (first.parameter && !first.fresh) {
-            commit_ = std::min(commit_, b);
-          }
           if (program_.slots[base].fresh) {
             batch.made.push_back(static_cast<uint32_t>(base));
           }
@@ -345,7 +208,6 @@ void CpuPlan::prepare_batches() {
       batch.units += prepared.launch.units;
       batch.elements += prepared.launch.elements;
       batch.scratch_bytes = std::max(batch.scratch_bytes, prepared.launch.scratch_bytes);
-      batch.checks = batch.checks || prepared.launch.checks;
       texts.push_back(prepared.launch.kernel);
       batch.launches.push_back(std::move(prepared));
     }
@@ -396,15 +258,15 @@ void CpuPlan::run(Run& run) {
   bool overwritten = false;
   try {
     for (; next < batches_.size(); ++next) {
-      if (next == commit_) {  // from here on nothing may fail
+      if (next == memory_.commit) {  // from here on nothing may fail
         for (size_t b = next; b < batches_.size(); ++b) {
           allocate_for(batches_[b], frame);
         }
       }
-      if (next < commit_) {
+      if (next < memory_.commit) {
         fault_point(Stage::execute);
       }
-      overwritten = next >= commit_;
+      overwritten = next >= memory_.commit;
       execute(batches_[next], frame);
     }
   } catch (...) {
@@ -446,23 +308,10 @@ void CpuPlan::return_shared(Run& run, const std::vector<c10::Storage>& before) c
 
 /// The parameters that are written, and the slots of their buffers' last versions.
 void CpuPlan::find_last_versions() {
-  std::vector<int32_t> next(graph_->slots, -1);
-  for (const GraphNode& node : graph_->nodes) {
-    const Description& d = *node.description;
-    for (size_t k = 0; k < d.writes.size(); ++k) {
-      const int32_t output = node.outputs[d.fresh.size() + k];
-      if (output >= 0) {
-        next[node.operands[d.writes[k].operand]] = output;
-      }
-    }
-  }
+  const std::vector<uint32_t> last = graph_->last_versions();
   for (const Parameter& parameter : graph_->parameters) {
-    uint32_t last = parameter.slot;
-    while (next[last] >= 0) {
-      last = static_cast<uint32_t>(next[last]);
-    }
-    if (parameter.donated && !parameter.fresh && last != parameter.slot) {
-      last_versions_.push_back({parameter.slot, last});
+    if (parameter.donated && !parameter.fresh && last[parameter.slot] != parameter.slot) {
+      last_versions_.push_back({parameter.slot, last[parameter.slot]});
     }
   }
 }
@@ -481,8 +330,7 @@ void CpuPlan::execute(const PreparedBatch& batch, Frame& frame) const {
   if (batch.call) {
     for (uint32_t slot : batch.operands) {
       if (!run.slots[slot]) {
-        run.slots[slot] =
-            borrowed(frame.arena.at(memory_.homes[slot].offset), program_.slots[slot].nbytes);
+        run.slots[slot] = frame.arena.part(memory_.homes[slot].offset, program_.slots[slot].nbytes);
       }
     }
     batch.called->add();
@@ -514,7 +362,7 @@ void CpuPlan::execute(const PreparedBatch& batch, Frame& frame) const {
 at::Tensor CpuPlan::tensor(const compile::View& view, Frame& frame) const {
   const Home& home = memory_.homes[view.slot];
   return real_tensor(home.kind == Home::Kind::arena
-                         ? borrowed(frame.arena.at(home.offset), program_.slots[view.slot].nbytes)
+                         ? frame.arena.part(home.offset, program_.slots[view.slot].nbytes)
                          : frame.run.slots[view.slot],
                      view.layout);
 }
@@ -538,8 +386,7 @@ void CpuPlan::launch(const PreparedBatch& batch, Frame& frame) const {
           l.scratch[k] ? nullptr : address(l.slots[k], frame) + l.offsets[k];
     }
     for (size_t k = 0; k < l.scalars.size(); ++k) {
-      put_scalar(l.scalars[k].type, scalar_of(l.scalars[k], frame.run),
-                 reinterpret_cast<char*>(&frame.scalars[prepared.first_scalar + k]));
+      frame.scalars[prepared.first_scalar + k] = argument_bits(l.scalars[k], frame.run);
     }
   }
   int64_t status = 0;

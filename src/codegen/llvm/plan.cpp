@@ -8,43 +8,6 @@
 namespace torch_lazy::codegen {
 namespace {
 
-int cost_of(const Instruction& instruction) {
-  switch (instruction.op) {
-    case Opcode::constant:
-    case Opcode::argument:
-    case Opcode::extent:
-      return 0;
-    case Opcode::div:
-    case Opcode::sqrt:
-    case Opcode::rsqrt:
-      return 4;
-    case Opcode::div_trunc:
-    case Opcode::div_floor:
-    case Opcode::rem_trunc:
-    case Opcode::rem_floor:
-      return 30;
-    case Opcode::floor:
-    case Opcode::ceil:
-    case Opcode::trunc:
-    case Opcode::round:
-      return 1;
-    case Opcode::sin:
-    case Opcode::cos:
-    case Opcode::tan:
-    case Opcode::pow:
-    case Opcode::erfinv:
-      return 60;
-    case Opcode::lgamma:
-    case Opcode::digamma:
-      return 150;
-    case Opcode::reduce_argmin:
-    case Opcode::reduce_argmax:
-      return 8;
-    default:
-      return is_mathematics(instruction.op) ? 20 : 1;
-  }
-}
-
 bool is_position(Opcode op) {
   return op == Opcode::reduce_argmin || op == Opcode::reduce_argmax;
 }
@@ -69,7 +32,7 @@ StagePlan plan_stage(const Kernel& kernel, const Stage& stage, const Features& f
       plan.needs_position |= is_position(instruction.op);
       plan.sums_floats |= instruction.op == Opcode::reduce_sum && is_float(instruction.type);
     }
-    plan.cost += cost_of(instruction);
+    plan.cost += operation(instruction.op).cost;
   }
   // An addition takes some cycles and can begin in each: a light body needs several accumulators to
   // keep the processor busy, a heavy one is busy by itself.
