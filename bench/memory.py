@@ -53,13 +53,13 @@ def _measure(name: str, device: str, library: str) -> dict[str, int]:
     counter.start_counting()
     torch.set_num_threads(1)
     training = (workloads.REAL | workloads.COMPILED)[name](device)
-    for _ in range(3):
-        training.step()
-    torch_lazy.wait_device_ops()
-    counter.reset_peak()
-    for _ in range(3):
-        training.step()
-    torch_lazy.wait_device_ops()
+    for _ in range(2):
+        counter.reset_peak()
+        for _ in range(3):
+            result = training.step()  # held, so that it is computed
+            torch_lazy.mark_step()
+            torch_lazy.wait_device_ops()
+            del result
     return {"peak": counter.peak_bytes(), "resting": counter.bytes_in_use()}
 
 

@@ -9,6 +9,9 @@ namespace torch_lazy::compile {
 /// of a row.
 constexpr int kRecomputeLimit = 6;
 
+/// A value that costs more for each element is stored rather than computed again by another kernel.
+constexpr int kRecomputeCost = 10;
+
 /// Whether two pieces that fit together should become one: `merged` is what they would be.
 bool worth_merging(const Piece& first, const Piece& second, const Piece& merged);
 

@@ -5,12 +5,18 @@
 
 #include <algorithm>
 #include <map>
+#include <tuple>
 #include <unordered_set>
 
 namespace torch_lazy::compile {
 namespace {
 
 constexpr int64_t kAlignment = 64;
+constexpr int64_t kSmallestHost = 4096;
+
+int64_t aligned(int64_t bytes) {
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
 
 /// Whether a store writes every byte of the slot.
 bool covers(const Program& program, const Piece& piece, uint32_t slot) {
@@ -35,6 +41,47 @@ bool has_checks(const Piece& piece) {
                      [](const Term& term) { return term.op == Opcode::check; });
 }
 
+/// From the batch that makes it to the last one that needs it.
+struct Life {
+  size_t begin = SIZE_MAX;
+  size_t end = 0;
+  int64_t bytes = 0;
+
+  bool overlaps(const Life& other) const { return begin <= other.end && other.begin <= end; }
+};
+
+/// Memory that values share one after the other.
+class Region {
+ public:
+  /// The lowest place that is free while the value lives.
+  int64_t find(const Life& life) const {
+    int64_t offset = 0;
+    for (const Block& block : blocks_) {
+      if (!block.life.overlaps(life)) {
+        continue;
+      }
+      if (block.offset - offset >= life.bytes) {
+        break;
+      }
+      offset = std::max(offset, block.offset + block.life.bytes);
+    }
+    return offset;
+  }
+
+  void place(const Life& life, int64_t offset) {
+    auto after = std::upper_bound(blocks_.begin(), blocks_.end(), offset,
+                                  [](int64_t o, const Block& block) { return o < block.offset; });
+    blocks_.insert(after, {offset, life});
+  }
+
+ private:
+  struct Block {
+    int64_t offset;
+    Life life;
+  };
+  std::vector<Block> blocks_;  // by offset
+};
+
 class Planner {
  public:
   explicit Planner(const Program& program) : program_(program) {}
@@ -51,6 +98,7 @@ class Planner {
   void make_batches();
   void find_lifetimes();
   void find_homes();
+  std::map<uint32_t, Life> find_lives(Home::Kind kind) const;
   void place_in_arena();
 
   const Program& program_;
@@ -195,77 +243,95 @@ void Planner::find_homes() {
   }
 }
 
-void Planner::place_in_arena() {
-  struct Life {
-    size_t begin = SIZE_MAX;
-    size_t end = 0;
-    int64_t bytes = 0;
-  };
-  std::map<uint32_t, Life> lives;
+std::map<uint32_t, Life> Planner::find_lives(Home::Kind kind) const {
+  std::map<uint32_t, Life> lives;  // by group
   for (size_t b = 0; b < plan_.batches.size(); ++b) {
+    auto touch = [&](uint32_t slot) {
+      const Home& home = plan_.homes[slot];
+      if (home.kind == kind) {
+        Life& life = lives[home.group];
+        life.begin = std::min(life.begin, b);
+        life.end = std::max(life.end, plan_.last_use[slot]);
+        life.bytes = std::max(life.bytes, aligned(program_.slots[slot].nbytes));
+      }
+    };
     for (uint32_t i : plan_.batches[b].steps) {
       const Step& step = program_.steps[i];
-      auto touch = [&](uint32_t slot) {
-        const Home& home = plan_.homes[slot];
-        if (home.kind == Home::Kind::arena) {
-          Life& life = lives[home.group];
-          life.begin = std::min(life.begin, b);
-          life.end = std::max(life.end, plan_.last_use[slot]);
-          life.bytes = std::max(life.bytes, program_.slots[slot].nbytes);
-        }
-      };
       std::for_each(step.reads.begin(), step.reads.end(), touch);
-      std::for_each(step.writes.begin(), step.writes.end(), touch);
       for (uint32_t slot : step.writes) {
+        touch(slot);
         if (program_.slots[slot].base >= 0) {
           touch(static_cast<uint32_t>(program_.slots[slot].base));
         }
       }
     }
   }
-  // The largest first, each at the lowest place that is free while it lives.
-  std::vector<std::pair<uint32_t, Life>> order(lives.begin(), lives.end());
-  std::stable_sort(order.begin(), order.end(),
-                   [](const auto& a, const auto& b) { return a.second.bytes > b.second.bytes; });
-  struct Block {
-    int64_t offset;
-    int64_t bytes;
-    size_t begin;
-    size_t end;
-  };
-  std::vector<Block> placed;  // by offset
-  std::map<uint32_t, int64_t> offsets;
-  for (const auto& [group, life] : order) {
-    const int64_t bytes = (life.bytes + kAlignment - 1) / kAlignment * kAlignment;
-    int64_t offset = 0;
-    for (const Block& block : placed) {
-      if (block.end < life.begin || life.end < block.begin) {
-        continue;
-      }
-      if (block.offset - offset >= bytes) {
-        break;
-      }
-      offset = std::max(offset, block.offset + block.bytes);
+  return lives;
+}
+
+/// A value that is gone before a result is computed may live in the memory of that result: what a
+/// training step keeps for its gradients makes room for them. The rest is in the arena.
+void Planner::place_in_arena() {
+  const std::map<uint32_t, Life> lives = find_lives(Home::Kind::arena);
+  std::vector<int64_t> live(plan_.batches.size(), 0);
+  for (const auto& [group, life] : lives) {
+    for (size_t b = life.begin; b <= life.end; ++b) {
+      live[b] += life.bytes;
     }
-    const Block made{offset, bytes, life.begin, life.end};
-    placed.insert(
-        std::upper_bound(placed.begin(), placed.end(), made,
-                         [](const Block& a, const Block& b) { return a.offset < b.offset; }),
-        made);
-    offsets[group] = offset;
-    plan_.arena_bytes = std::max(plan_.arena_bytes, offset + bytes);
   }
-  for (size_t b = 0; b < plan_.batches.size(); ++b) {
-    int64_t live = 0;
-    for (const Block& block : placed) {
-      live += block.begin <= b && b <= block.end ? block.bytes : 0;
+  const auto peak = std::max_element(live.begin(), live.end());
+  const size_t peak_batch = static_cast<size_t>(peak - live.begin());
+  plan_.live_bytes = peak == live.end() ? 0 : *peak;
+
+  struct Host {
+    uint32_t group;
+    Life life;
+    Region region;
+  };
+  std::vector<Host> hosts;
+  for (const auto& [group, life] : find_lives(Home::Kind::own)) {
+    if (life.bytes >= kSmallestHost) {
+      hosts.push_back({group, life, {}});
     }
-    plan_.live_bytes = std::max(plan_.live_bytes, live);
+  }
+  std::stable_sort(hosts.begin(), hosts.end(), [](const Host& a, const Host& b) {
+    return a.life.bytes < b.life.bytes;  // the smallest that fits is taken
+  });
+
+  // What is there when the most is needed comes first, and the largest of it.
+  std::vector<std::pair<uint32_t, Life>> order(lives.begin(), lives.end());
+  auto rank = [&](const Life& life) {
+    return std::make_pair(life.begin <= peak_batch && peak_batch <= life.end, life.bytes);
+  };
+  std::stable_sort(order.begin(), order.end(),
+                   [&](const auto& a, const auto& b) { return rank(a.second) > rank(b.second); });
+  Region arena;
+  std::map<uint32_t, std::pair<int32_t, int64_t>> places;  // by group: host and offset
+  for (const auto& [group, life] : order) {
+    int32_t where = -1;
+    int64_t offset = 0;
+    for (Host& host : hosts) {
+      if (life.end < host.life.begin && life.bytes >= kSmallestHost) {
+        offset = host.region.find(life);
+        if (offset + life.bytes <= host.life.bytes) {
+          host.region.place(life, offset);
+          where = static_cast<int32_t>(host.group);
+          plan_.batches[life.begin].hosts.push_back(host.group);
+          break;
+        }
+      }
+    }
+    if (where < 0) {
+      offset = arena.find(life);
+      arena.place(life, offset);
+      plan_.arena_bytes = std::max(plan_.arena_bytes, offset + life.bytes);
+    }
+    places[group] = {where, offset};
   }
   for (Home& home : plan_.homes) {
-    if (home.kind == Home::Kind::arena) {
-      auto it = offsets.find(home.group);
-      home.offset = it == offsets.end() ? 0 : it->second;
+    auto it = places.find(home.group);
+    if (home.kind == Home::Kind::arena && it != places.end()) {
+      std::tie(home.host, home.offset) = it->second;
     }
   }
 }

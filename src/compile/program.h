@@ -71,8 +71,7 @@ void find_uses(const Program& program, Step& step);
 
 std::string text(const Program& program);
 
-// ---- The passes, in order; each is a file
-// --------------------------------------------------------
+// ---- The passes, in order; each is a file --------------------------------------------------------
 
 /// Every node as pieces where the table of operators knows it, else as a call.
 Program lower(std::shared_ptr<const Graph> graph);
@@ -82,6 +81,9 @@ Program inline_fills(Program program);
 
 /// Merges pieces where that saves memory traffic.
 Program fuse(Program program);
+
+/// Values that are cheap to compute again are not stored.
+Program recompute(Program program);
 
 /// A reduction to few results becomes one to more of them, and a second one over those.
 Program split_reductions(Program program);

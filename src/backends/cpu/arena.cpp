@@ -57,9 +57,9 @@ Arena::~Arena() {
   }
 }
 
-c10::Storage Arena::part(int64_t offset, int64_t nbytes) const {
+c10::Storage borrowed(char* data, int64_t nbytes) {
   return c10::Storage(c10::Storage::use_byte_size_t(), static_cast<size_t>(nbytes),
-                      c10::DataPtr(at(offset), c10::Device(c10::kCPU)), nullptr, false);
+                      c10::DataPtr(data, c10::Device(c10::kCPU)), nullptr, false);
 }
 
 char* scratch_memory(int64_t bytes) {

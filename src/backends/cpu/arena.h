@@ -18,13 +18,13 @@ class Arena {
 
   char* at(int64_t offset) const { return static_cast<char*>(data_.get()) + offset; }
 
-  /// A part of it as a storage for calls. It must not outlive the arena.
-  c10::Storage part(int64_t offset, int64_t nbytes) const;
-
  private:
   c10::DataPtr data_;
   size_t capacity_ = 0;
 };
+
+/// Memory that belongs to someone else as a storage, for calls.
+c10::Storage borrowed(char* data, int64_t nbytes);
 
 /// Memory of the calling thread, aligned for vectors. Its content is anything.
 char* scratch_memory(int64_t bytes);

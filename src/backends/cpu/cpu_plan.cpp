@@ -149,6 +149,7 @@ void CpuPlan::prepare_batches() {
   for (const compile::Batch& from : memory_.batches) {
     PreparedBatch batch;
     batch.done = from.done;
+    batch.made = from.hosts;
     for (uint32_t i : from.steps) {
       const compile::Step& step = program_.steps[i];
       for (uint32_t slot : step.reads) {
@@ -240,7 +241,8 @@ void CpuPlan::prepare_batches() {
 char* CpuPlan::address(uint32_t slot, Frame& frame) const {
   const Home& home = memory_.homes[slot];
   if (home.kind == Home::Kind::arena) {
-    return frame.arena.at(home.offset);
+    return home.host < 0 ? frame.arena.at(home.offset)
+                         : address(static_cast<uint32_t>(home.host), frame) + home.offset;
   }
   const c10::Storage& storage = frame.run.slots[slot];
   TORCH_INTERNAL_ASSERT(storage, "slot ", slot, " has no data");
@@ -330,7 +332,7 @@ void CpuPlan::execute(const PreparedBatch& batch, Frame& frame) const {
   if (batch.call) {
     for (uint32_t slot : batch.operands) {
       if (!run.slots[slot]) {
-        run.slots[slot] = frame.arena.part(memory_.homes[slot].offset, program_.slots[slot].nbytes);
+        run.slots[slot] = borrowed(address(slot, frame), program_.slots[slot].nbytes);
       }
     }
     batch.called->add();
@@ -362,7 +364,7 @@ void CpuPlan::execute(const PreparedBatch& batch, Frame& frame) const {
 at::Tensor CpuPlan::tensor(const compile::View& view, Frame& frame) const {
   const Home& home = memory_.homes[view.slot];
   return real_tensor(home.kind == Home::Kind::arena
-                         ? frame.arena.part(home.offset, program_.slots[view.slot].nbytes)
+                         ? borrowed(address(view.slot, frame), program_.slots[view.slot].nbytes)
                          : frame.run.slots[view.slot],
                      view.layout);
 }

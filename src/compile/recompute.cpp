@@ -1,0 +1,312 @@
+// Pass: what is cheap to compute from values that are there anyway is computed again where it is
+// needed, instead of being stored and read. What a training step keeps from forward to backward
+// becomes less: of a chain of element-wise operators one tensor, not one per operator.
+#include "compile/cost.h"
+#include "compile/program.h"
+
+#include <algorithm>
+
+namespace torch_lazy::compile {
+namespace {
+
+constexpr uint32_t kForever = UINT32_MAX;
+constexpr int64_t kSmallest = 4096;  // bytes of a value that is worth it
+
+/// What a recomputation of some of a piece's stored values takes.
+struct Recipe {
+  std::vector<uint32_t> values;  // slots that are not stored any more
+  std::vector<char> terms;       // of the piece: what is computed again
+  std::vector<char> leaves;      // of the piece: stored values that are read instead
+  int cost = 0;                  // per element
+  int64_t kept = 0;              // bytes that have to live longer
+};
+
+class Recomputer {
+ public:
+  explicit Recomputer(Program& program) : program_(program) {}
+
+  void run() {
+    for (uint32_t step = 0; step < program_.steps.size(); ++step) {
+      if (program_.steps[step].kind == Step::Kind::piece &&
+          program_.steps[step].writes.size() > 1) {
+        find_lifetimes();
+        shrink(step);
+      }
+    }
+  }
+
+ private:
+  void find_lifetimes();
+  void shrink(uint32_t step);
+  std::vector<uint32_t> candidates(uint32_t step) const;
+  uint32_t last_reader(const std::vector<uint32_t>& values) const;
+  bool available(uint32_t slot, uint32_t until) const;
+  std::optional<Recipe> find_recipe(uint32_t step, const std::vector<uint32_t>& values) const;
+  bool apply(uint32_t step, const Recipe& recipe);
+
+  Program& program_;
+  bool changed_ = true;
+  std::vector<c10::SmallVector<uint32_t, 4>> readers_;  // by slot: steps
+  std::vector<uint32_t> last_use_;                      // by slot: step
+  std::vector<uint32_t> overwritten_;                   // by slot: the step that may overwrite it
+  std::vector<char> writers_;
+};
+
+void Recomputer::find_lifetimes() {
+  if (!changed_) {
+    return;
+  }
+  changed_ = false;
+  const size_t slots = program_.slots.size();
+  readers_.assign(slots, {});
+  last_use_.assign(slots, 0);
+  overwritten_.assign(slots, kForever);
+  writers_.assign(slots, 0);
+  for (uint32_t i = 0; i < program_.steps.size(); ++i) {
+    const Step& step = program_.steps[i];
+    for (uint32_t slot : step.reads) {
+      readers_[slot].push_back(i);
+      last_use_[slot] = i;
+    }
+    for (uint32_t slot : step.writes) {
+      ++writers_[slot];
+      const int32_t base = program_.slots[slot].base;
+      if (base >= 0) {
+        overwritten_[base] = std::min(overwritten_[base], i);
+      }
+    }
+  }
+  for (size_t slot = 0; slot < slots; ++slot) {
+    if (program_.slots[slot].survives || program_.slots[slot].parameter) {
+      last_use_[slot] = kForever;
+    }
+  }
+}
+
+/// Whether reading a slot at a later step takes no memory that is not taken anyway.
+bool Recomputer::available(uint32_t slot, uint32_t until) const {
+  return last_use_[slot] >= until && !program_.slots[slot].fresh;
+}
+
+/// Values that only kernels read.
+std::vector<uint32_t> Recomputer::candidates(uint32_t step) const {
+  std::vector<uint32_t> found;
+  for (uint32_t slot : program_.steps[step].writes) {
+    const Slot& s = program_.slots[slot];
+    const bool plain = s.base < 0 && !s.survives && s.nbytes >= kSmallest && writers_[slot] == 1 &&
+                       overwritten_[slot] == kForever && !readers_[slot].empty();
+    if (plain && std::all_of(readers_[slot].begin(), readers_[slot].end(), [&](uint32_t reader) {
+          return reader != step && program_.steps[reader].kind == Step::Kind::piece;
+        })) {
+      found.push_back(slot);
+    }
+  }
+  return found;
+}
+
+uint32_t Recomputer::last_reader(const std::vector<uint32_t>& values) const {
+  uint32_t last = 0;
+  for (uint32_t slot : values) {
+    last = std::max(last, readers_[slot].back());
+  }
+  return last;
+}
+
+std::optional<Recipe> Recomputer::find_recipe(uint32_t step,
+                                              const std::vector<uint32_t>& values) const {
+  const Piece& piece = program_.steps[step].piece;
+  const uint32_t until = last_reader(values);
+  Recipe recipe;
+  recipe.values = values;
+  recipe.terms.assign(piece.terms.size(), 0);
+  recipe.leaves.assign(piece.terms.size(), 0);
+  std::vector<int32_t> stack;
+  std::vector<char> stored(piece.terms.size(), 0);  // in a slot that can be read later
+  for (const Term& term : piece.terms) {
+    if (term.op != Opcode::store) {
+      continue;
+    }
+    const Access& access = piece.accesses[term.place];
+    if (std::find(values.begin(), values.end(), access.slot) != values.end()) {
+      stack.push_back(term.operands[0]);
+    } else if (available(access.slot, until) && overwritten_[access.slot] >= until &&
+               access.lookups.empty() && access.mask < 0) {
+      stored[term.operands[0]] = 1;
+    }
+  }
+  std::vector<uint32_t> slots;  // that have to live longer
+  while (!stack.empty()) {
+    const int32_t index = stack.back();
+    stack.pop_back();
+    if (recipe.terms[index] || recipe.leaves[index]) {
+      continue;
+    }
+    if (stored[index]) {
+      recipe.leaves[index] = 1;
+      continue;
+    }
+    const Term& term = piece.terms[index];
+    if (is_reduction(term.op)) {
+      return std::nullopt;
+    }
+    if (term.op == Opcode::load) {
+      const Access& access = piece.accesses[term.place];
+      if (!access.lookups.empty() || access.mask >= 0 || overwritten_[access.slot] < until ||
+          program_.slots[access.slot].fresh) {
+        return std::nullopt;
+      }
+      if (!available(access.slot, until)) {
+        put(slots, access.slot);
+      }
+    }
+    recipe.terms[index] = 1;
+    recipe.cost += codegen::operation(term.op).cost;
+    for (int32_t operand : term.operands) {
+      if (operand >= 0) {
+        stack.push_back(operand);
+      }
+    }
+  }
+  for (uint32_t slot : slots) {
+    recipe.kept += program_.slots[slot].nbytes;
+  }
+  return recipe;
+}
+
+/// The piece that computes the recipe's values that `reader` needs, and nothing else.
+Piece make_piece(const Piece& piece, const Recipe& recipe, const Step& reader) {
+  Piece made;
+  made.sizes = piece.sizes;
+  made.outer = piece.rank();
+  made.nodes = piece.nodes;
+  std::vector<int32_t> moved(piece.terms.size(), -1);
+  auto stored_access = [&](size_t value) -> const Access& {
+    for (const Term& term : piece.terms) {
+      if (term.op == Opcode::store && term.operands[0] == static_cast<int32_t>(value) &&
+          std::find(recipe.values.begin(), recipe.values.end(), piece.accesses[term.place].slot) ==
+              recipe.values.end()) {
+        return piece.accesses[term.place];
+      }
+    }
+    TORCH_INTERNAL_ASSERT(false, "a value to be read is not stored");
+  };
+  for (size_t i = 0; i < piece.terms.size(); ++i) {
+    Term term = piece.terms[i];
+    if (term.op == Opcode::store) {
+      const Access& access = piece.accesses[term.place];
+      const bool wanted =
+          std::find(recipe.values.begin(), recipe.values.end(), access.slot) !=
+              recipe.values.end() &&
+          std::find(reader.reads.begin(), reader.reads.end(), access.slot) != reader.reads.end();
+      if (wanted) {
+        made.store(access, moved[term.operands[0]]);
+      }
+      continue;
+    }
+    if (recipe.leaves[i]) {
+      moved[i] = made.load(stored_access(i));
+      continue;
+    }
+    if (!recipe.terms[i]) {
+      continue;
+    }
+    for (int32_t& operand : term.operands) {
+      operand = operand >= 0 ? moved[operand] : -1;
+    }
+    if (term.op == Opcode::load) {
+      moved[i] = made.load(piece.accesses[term.place]);
+      continue;
+    }
+    if (term.op == Opcode::argument) {
+      moved[i] = made.scalar(piece.scalars[term.place]);
+      continue;
+    }
+    moved[i] = static_cast<int32_t>(made.terms.size());
+    made.terms.push_back(term);
+  }
+  simplify(made);
+  return made;
+}
+
+/// Bytes that the loads of a piece touch.
+int64_t bytes_read(const Piece& piece) {
+  int64_t bytes = 0;
+  for (const Term& term : piece.terms) {
+    if (term.op == Opcode::load) {
+      const Access& access = piece.accesses[term.place];
+      int64_t elements = 1;
+      for (int k = 0; k < piece.rank(); ++k) {
+        elements *= access.strides[k] != 0 ? piece.sizes[k] : 1;
+      }
+      bytes += elements * codegen::size_of(access.type);
+    }
+  }
+  return bytes;
+}
+
+bool Recomputer::apply(uint32_t step, const Recipe& recipe) {
+  std::vector<char> unused(program_.slots.size(), 0);
+  std::vector<uint32_t> readers;
+  for (uint32_t slot : recipe.values) {
+    unused[slot] = 1;
+    for (uint32_t reader : readers_[slot]) {
+      put(readers, reader);
+    }
+  }
+  std::vector<Piece> pieces;
+  for (uint32_t reader : readers) {
+    const Step& r = program_.steps[reader];
+    const Piece made = make_piece(program_.steps[step].piece, recipe, r);
+    std::optional<Piece> merged = merge(made, r.piece);
+    if (!merged) {
+      return false;
+    }
+    drop_stores(*merged, unused);
+    if (!worth_merging(made, r.piece, *merged) || merged->reduces() != r.piece.reduces() ||
+        bytes_read(*merged) > bytes_read(r.piece)) {
+      return false;
+    }
+    pieces.push_back(std::move(*merged));
+  }
+  for (size_t i = 0; i < readers.size(); ++i) {
+    Step& reader = program_.steps[readers[i]];
+    reader.piece = std::move(pieces[i]);
+    find_uses(program_, reader);
+  }
+  drop_stores(program_.steps[step].piece, unused);
+  find_uses(program_, program_.steps[step]);
+  changed_ = true;
+  return true;
+}
+
+void Recomputer::shrink(uint32_t step) {
+  std::vector<uint32_t> values = candidates(step);
+  // Alone each must be possible.
+  values.erase(std::remove_if(values.begin(), values.end(),
+                              [&](uint32_t slot) { return !find_recipe(step, {slot}); }),
+               values.end());
+  while (!values.empty()) {
+    const std::optional<Recipe> recipe = find_recipe(step, values);
+    int64_t bytes = 0;
+    for (uint32_t slot : values) {
+      bytes += program_.slots[slot].nbytes;
+    }
+    if (recipe && recipe->kept <= bytes &&
+        recipe->cost <= kRecomputeCost * static_cast<int>(values.size()) && apply(step, *recipe)) {
+      return;
+    }
+    // Without the one that is the dearest by itself; of equals the first, which others need.
+    auto cost = [&](uint32_t slot) { return find_recipe(step, {slot})->cost; };
+    values.erase(std::max_element(values.begin(), values.end(),
+                                  [&](uint32_t a, uint32_t b) { return cost(a) < cost(b); }));
+  }
+}
+
+}  // namespace
+
+Program recompute(Program program) {
+  Recomputer(program).run();
+  return program;
+}
+
+}  // namespace torch_lazy::compile
