@@ -187,7 +187,7 @@ const std::vector<Row>& rows() {
        "(where "
        "a core is spare for it).",
        set_async, async_name},
-      {"TORCH_LAZY_COMPILER", "off",
+      {"TORCH_LAZY_COMPILER", "on",
        "Whether graphs are compiled into fused kernels: on (a graph that is seen again), force "
        "(every graph, before its first run), off (PyTorch's kernels alone: eager's bits), or check "
        "(both; the first operator whose values differ is warned about).",

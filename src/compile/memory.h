@@ -8,8 +8,9 @@ namespace torch_lazy::compile {
 /// Steps that run together: one call, or pieces that do not depend on each other.
 struct Batch {
   std::vector<uint32_t> steps;
-  std::vector<uint32_t> done;   // slots that nothing needs after it and that do not survive
-  std::vector<uint32_t> hosts;  // groups whose memory is used from here on, before they are computed
+  std::vector<uint32_t> done;  // slots that nothing needs after it and that do not survive
+  std::vector<uint32_t>
+      hosts;  // groups whose memory is used from here on, before they are computed
 };
 
 struct Home {

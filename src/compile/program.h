@@ -71,7 +71,8 @@ void find_uses(const Program& program, Step& step);
 
 std::string text(const Program& program);
 
-// ---- The passes, in order; each is a file --------------------------------------------------------
+// ---- The passes, in order; each is a file
+// --------------------------------------------------------
 
 /// Every node as pieces where the table of operators knows it, else as a call.
 Program lower(std::shared_ptr<const Graph> graph);

@@ -3,8 +3,13 @@
 import collections
 import contextlib
 import gc
+import os
 
 import pytest
+
+# Eager's bits, which most tests compare with; `make test-compiled` sets it to force.
+os.environ.setdefault("TORCH_LAZY_COMPILER", "off")
+
 import torch
 from comparing import DEVICE
 
