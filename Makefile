@@ -99,14 +99,13 @@ test-cpp: compile ## Run the C++ tests
 test-python: build ## Run the Python tests
 	$(run_pytest) tests/python -n $(JOBS) $(PYTEST_ARGS)
 
-# Models are not among them: rounding that training amplifies needs bounds of its own.
 compiled_tests := $(addprefix tests/python/test_,$(addsuffix .py, \
-  opinfo random_programs features optimizers faults threads async runs errors))
+  opinfo models random_programs features optimizers faults threads async runs errors))
 
 .PHONY: test-compiled
 test-compiled: build ## Run operators, programs and faults with every graph compiled
-	TORCH_LAZY_COMPILER=force $(run_pytest) $(compiled_tests) -n $(JOBS) -m "not slow" \
-	  -k "not test_out and not test_error and not lbfgs and not LBFGS" $(PYTEST_ARGS)
+	TORCH_LAZY_COMPILER=force \
+	  $(run_pytest) $(compiled_tests) -n $(JOBS) -m "not slow" $(PYTEST_ARGS)
 
 .PHONY: test-quick
 test-quick: test-cpp build ## Run the C++ tests and the Python tests that are not marked slow

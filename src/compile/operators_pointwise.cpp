@@ -315,8 +315,12 @@ bool tanh_backward(Lowering& l) {
   return p.is_float() && p.finish(p.make(Opcode::mul, p(0), rest));
 }
 
-bool is_tanh(const c10::IValue& value) {
-  return value.isString() && value.toStringRef() == "tanh";
+/// How gelu is approximated; nothing: eager refuses it.
+std::optional<bool> by_tanh(const c10::IValue& value) {
+  if (value.isString() && (value.toStringRef() == "tanh" || value.toStringRef() == "none")) {
+    return value.toStringRef() == "tanh";
+  }
+  return std::nullopt;
 }
 
 constexpr double kSqrt2 = 1.41421356237309504880;
@@ -324,10 +328,14 @@ constexpr double kSqrtHalf = 0.70710678118654752440;
 constexpr double kTwoOverSqrtPi = 1.12837916709551257390;
 
 bool gelu(Lowering& l) {
+  const std::optional<bool> tanh = by_tanh(l.constant(1));
+  if (!tanh) {
+    return false;
+  }
   Pointwise p(l, {0}, Promotion::to_float);
   const int32_t x = p(0);
   const int32_t half = p.make(Opcode::mul, p.constant(0.5), x);
-  if (is_tanh(l.constant(1))) {
+  if (*tanh) {
     const int32_t cube = p.make(Opcode::mul, p.make(Opcode::mul, x, x), x);
     const int32_t sum = p.make(Opcode::add, x, p.make(Opcode::mul, p.constant(0.044715), cube));
     const int32_t inner = p.make(Opcode::mul, p.constant(kSqrt2 * kTwoOverSqrtPi * 0.5), sum);
@@ -339,12 +347,16 @@ bool gelu(Lowering& l) {
 }
 
 bool gelu_backward(Lowering& l) {
+  const std::optional<bool> tanh = by_tanh(l.constant(2));
+  if (!tanh) {
+    return false;
+  }
   Pointwise p(l, {0, 1}, Promotion::to_float);
   const int32_t g = p(0);
   const int32_t x = p(1);
   const int32_t one = p.constant(1);
   const int32_t half = p.constant(0.5);
-  if (is_tanh(l.constant(2))) {
+  if (*tanh) {
     const int32_t beta = p.constant(kSqrt2 * kTwoOverSqrtPi * 0.5);
     const int32_t kappa = p.constant(0.044715);
     const int32_t squared = p.make(Opcode::mul, x, x);

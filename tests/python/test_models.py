@@ -9,7 +9,7 @@ import copy
 import pytest
 import torch
 import transformers
-from comparing import DEVICE
+from comparing import COMPILED, DEVICE
 
 if DEVICE.type == "lazy":
     import torch_lazy
@@ -313,6 +313,9 @@ MODELS = {
 # What these compute decides what they do next, so that steps differ.
 DATA_DEPENDENT = {"mixtral", "switch"}
 
+# Batch norm over two small images: a difference in the last bit grows by orders in a step.
+AMPLIFYING = {"resnet", "mobilenet_v2"}
+
 
 def train(model, batches, device):
     torch.manual_seed(7)
@@ -334,13 +337,25 @@ def train(model, batches, device):
     return losses, compilations
 
 
+def convert(batch, dtype):
+    return {
+        k: v.to(dtype) if isinstance(v, torch.Tensor) and v.is_floating_point() else v
+        for k, v in batch.items()
+    }
+
+
+# Fused kernels round otherwise, and training amplifies that: AdamW makes a whole step of a gradient
+# that is nothing but rounding. In float64 there is room for it.
+@pytest.mark.parametrize("dtype", [torch.float32, *[torch.float64] * COMPILED], ids=str)
 @pytest.mark.parametrize("name", MODELS)
-def test_training(name, record_property):
+def test_training(name, dtype, record_property):
+    if name == "clip" and dtype == torch.float64:
+        pytest.skip("eager: its mask in float32 refuses float64's lowest number")
     model_class, config_class, config, make_batch = MODELS[name]
     torch.manual_seed(0)
-    model = model_class(config_class(**config)).train()
+    model = model_class(config_class(**config)).train().to(dtype)
     generator = torch.Generator().manual_seed(1)
-    batches = [make_batch(generator) for _ in range(STEPS)]
+    batches = [convert(make_batch(generator), dtype) for _ in range(STEPS)]
     on_device = copy.deepcopy(model).to(DEVICE)
 
     expected, _ = train(model, batches, "cpu")
@@ -357,12 +372,18 @@ def test_training(name, record_property):
         "model",
         (name, "bit for bit" if equal else f"largest difference of a parameter {difference:.1e}"),
     )
+    if COMPILED and dtype == torch.float32:
+        steps = 1 if name in AMPLIFYING else STEPS
+        for one, other in zip(actual[:steps], expected[:steps], strict=True):
+            assert one == pytest.approx(other, rel=1e-3)
+        return
     for (loss, norm), (device_loss, device_norm) in zip(expected, actual, strict=True):
         assert device_loss == pytest.approx(loss, rel=1e-5)
         assert device_norm == pytest.approx(norm, rel=1e-4)
+    atol = 1e-4 if COMPILED and name == "switch" else 1e-5  # its router is in float32 always
     for key, value in model.state_dict().items():
         torch.testing.assert_close(
-            state[key].cpu(), value, rtol=1e-4, atol=1e-5, msg=lambda m, key=key: f"{key}: {m}"
+            state[key].cpu(), value, rtol=1e-4, atol=atol, msg=lambda m, key=key: f"{key}: {m}"
         )
     if compilations and name not in DATA_DEPENDENT:
         # The first step makes the optimizer's state; the second is like all others.
