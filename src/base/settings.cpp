@@ -144,6 +144,27 @@ void set_compiler(Settings& s, const std::string& value) {
                    : CompilerMode::off;
 }
 
+const char* products_name(const Settings& s) {
+  switch (s.products.load()) {
+    case ProductMode::automatic:
+      return "auto";
+    case ProductMode::own:
+      return "own";
+    case ProductMode::aten:
+      return "aten";
+  }
+  return "";
+}
+
+void set_products(Settings& s, const std::string& value) {
+  if (value != "auto" && value != "own" && value != "aten") {
+    throw std::invalid_argument("TORCH_LAZY_PRODUCTS is auto, own or aten, not '" + value + "'");
+  }
+  s.products = value == "own"    ? ProductMode::own
+               : value == "aten" ? ProductMode::aten
+                                 : ProductMode::automatic;
+}
+
 const char* save_format_name(const Settings& s) {
   switch (s.save_tensors_format.load()) {
     case SaveFormat::text:
@@ -192,6 +213,11 @@ const std::vector<Row>& rows() {
        "(every graph, before its first run), off (PyTorch's kernels alone: eager's bits), or check "
        "(both; the first operator whose values differ is warned about).",
        set_compiler, compiler_name},
+      {"TORCH_LAZY_PRODUCTS", "auto",
+       "Who multiplies matrices in compiled graphs: own (torch-lazy's kernels, for float32 with "
+       "AVX2 or AVX-512), aten (PyTorch's), or auto (own, but for Intel's processors, for which "
+       "PyTorch's library is made).",
+       set_products, products_name},
       text("TORCH_LAZY_COMPILE_LOG", "",
            "A file to which the compiler appends what it makes of each graph, pass by pass, with "
            "times; - for the standard error.",

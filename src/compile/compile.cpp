@@ -32,8 +32,8 @@ struct Pass {
 
 /// After `lower`, in this order.
 constexpr Pass kPasses[] = {
-    {"inline fills", inline_fills},         {"fuse", fuse},           {"recompute", recompute},
-    {"split reductions", split_reductions}, {"drop dead", drop_dead},
+    {"share", share},         {"inline fills", inline_fills},         {"fuse", fuse},
+    {"recompute", recompute}, {"split reductions", split_reductions}, {"drop dead", drop_dead},
 };
 
 using Clock = std::chrono::steady_clock;

@@ -29,6 +29,8 @@ using Term = codegen::Instruction;
 struct Lookup {
   int32_t term = -1;
   int64_t stride = 0;
+
+  bool operator==(const Lookup&) const = default;
 };
 
 struct Access {

@@ -77,6 +77,9 @@ std::string text(const Program& program);
 /// Every node as pieces where the table of operators knows it, else as a call.
 Program lower(std::shared_ptr<const Graph> graph);
 
+/// Steps that compute the same become one.
+Program share(Program program);
+
 /// Reads of slots that hold one number everywhere become that number.
 Program inline_fills(Program program);
 

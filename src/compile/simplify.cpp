@@ -2,8 +2,8 @@
 #include "base/hash.h"
 #include "compile/piece.h"
 
+#include <algorithm>
 #include <cstring>
-#include <unordered_map>
 
 namespace torch_lazy::compile {
 namespace {
@@ -73,52 +73,80 @@ int32_t identity(const Piece& piece, const Term& term) {
   }
 }
 
-struct Keys {
-  static void put(std::string& key, const void* data, size_t size) {
-    key.append(static_cast<const char*>(data), size);
+/// Whether two terms always have the same value.
+bool same_value(const Piece& piece, const Term& a, const Term& b) {
+  if (a.op != b.op || a.type != b.type ||
+      !std::equal(std::begin(a.operands), std::end(a.operands), std::begin(b.operands))) {
+    return false;
   }
-  template <typename T>
-  static void put(std::string& key, const T& value) {
-    put(key, &value, sizeof(value));
-  }
-};
-
-std::string key_of(const Piece& piece, const Term& term) {
-  std::string key;
-  Keys::put(key, term.op);
-  Keys::put(key, term.type);
-  Keys::put(key, term.operands);
-  switch (term.op) {
+  switch (a.op) {
     case Opcode::constant:
-      Keys::put(key, term.number);
-      Keys::put(key, term.integer);
-      break;
+      return std::memcmp(&a.number, &b.number, sizeof(a.number)) == 0 && a.integer == b.integer;
     case Opcode::load: {
-      const Access& access = piece.accesses[term.place];
-      Keys::put(key, access.slot);
-      Keys::put(key, access.offset);
-      Keys::put(key, access.strides.data(), access.strides.size() * sizeof(int64_t));
-      for (const Lookup& lookup : access.lookups) {
-        Keys::put(key, lookup.term);
-        Keys::put(key, lookup.stride);
-      }
-      Keys::put(key, access.mask);
-      break;
+      const Access& x = piece.accesses[a.place];
+      const Access& y = piece.accesses[b.place];
+      return x.slot == y.slot && x.offset == y.offset && x.strides == y.strides &&
+             x.mask == y.mask && x.lookups == y.lookups;
     }
     case Opcode::argument: {
-      const Scalar& scalar = piece.scalars[term.place];
-      Keys::put(key, scalar.number);
-      Keys::put(key, scalar.element);
-      if (scalar.number < 0) {  // numbers that are equal by chance stay apart
-        Keys::put(key, term.place);
-      }
-      break;
+      const Scalar& x = piece.scalars[a.place];
+      const Scalar& y = piece.scalars[b.place];
+      // Numbers that are equal by chance stay apart.
+      return x.number >= 0 && x.number == y.number && x.element == y.element;
     }
     default:
-      Keys::put(key, term.place);
+      return a.place == b.place;
   }
-  return key;
 }
+
+uint64_t hash_of(const Piece& piece, const Term& term) {
+  uint64_t hash = static_cast<uint64_t>(term.op) * 64 + static_cast<uint64_t>(term.type);
+  auto put = [&](uint64_t word) { hash = mix(hash, word); };
+  for (int32_t operand : term.operands) {
+    put(static_cast<uint64_t>(operand));
+  }
+  if (term.op == Opcode::load) {
+    const Access& access = piece.accesses[term.place];
+    put(access.slot);
+    put(static_cast<uint64_t>(access.offset));
+  } else if (term.op == Opcode::argument) {
+    put(static_cast<uint64_t>(piece.scalars[term.place].number));
+  } else if (term.op == Opcode::constant) {
+    uint64_t bits = 0;
+    std::memcpy(&bits, &term.number, sizeof(bits));
+    put(bits ^ static_cast<uint64_t>(term.integer));
+  }
+  return hash ^ (hash >> 32);
+}
+
+/// Finds the first of equal terms.
+class Known {
+ public:
+  explicit Known(size_t terms) {
+    size_t size = 16;
+    while (size < 2 * terms) {
+      size *= 2;
+    }
+    table_.assign(size, -1);
+  }
+
+  /// A term that equals `term`, or -1: then it is known from now on as number `index`.
+  int32_t find(const Piece& piece, const Term& term, int32_t index) {
+    const size_t mask = table_.size() - 1;
+    for (size_t at = hash_of(piece, term) & mask;; at = (at + 1) & mask) {
+      if (table_[at] < 0) {
+        table_[at] = index;
+        return -1;
+      }
+      if (same_value(piece, piece.terms[table_[at]], term)) {
+        return table_[at];
+      }
+    }
+  }
+
+ private:
+  std::vector<int32_t> table_;
+};
 
 }  // namespace
 
@@ -156,7 +184,7 @@ void simplify(Piece& piece) {
   piece.accesses.clear();
   piece.scalars.clear();
   std::vector<int32_t> moved(old.size(), -1);
-  std::unordered_map<std::string, int32_t> known;
+  Known known(old.size());
   for (size_t i = 0; i < old.size(); ++i) {
     if (!needed[i]) {
       continue;
@@ -184,10 +212,9 @@ void simplify(Piece& piece) {
       term.place = static_cast<int32_t>(piece.scalars.size() - 1);
     }
     if (term.op != Opcode::store && term.op != Opcode::check) {
-      auto [it, fresh] =
-          known.emplace(key_of(piece, term), static_cast<int32_t>(piece.terms.size()));
-      if (!fresh) {
-        moved[i] = it->second;
+      const int32_t first = known.find(piece, term, static_cast<int32_t>(piece.terms.size()));
+      if (first >= 0) {
+        moved[i] = first;
         if (memory) {
           piece.accesses.pop_back();
         } else if (term.op == Opcode::argument) {

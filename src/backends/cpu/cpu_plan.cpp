@@ -5,6 +5,7 @@
 #include "backends/cpu/arena.h"
 #include "backends/cpu/arguments.h"
 #include "backends/cpu/kernel_library.h"
+#include "backends/cpu/product.h"
 #include "base/fault.h"
 #include "base/settings.h"
 #include "compile/cost.h"
@@ -43,6 +44,7 @@ struct ContentCopy {
 struct PreparedBatch {
   bool call = false;
   const compile::Product* product = nullptr;
+  bool own_product = false;            // decided once: the same bits in every run
   metrics::Counter* called = nullptr;  // call
   uint32_t node = 0;                   // the last one that it computes
   std::vector<uint32_t> operands;      // call: arena slots that need a storage
@@ -55,6 +57,15 @@ struct PreparedBatch {
   int64_t elements = 0;
   int64_t scratch_bytes = 0;
 };
+
+/// Whether a product is one that torch-lazy's own kernel computes.
+bool can_multiply(const compile::Product& product) {
+  const Layout& out = product.out.layout;
+  auto is_float = [](const compile::View& view) { return view.layout.dtype == at::kFloat; };
+  return out.sizes.size() == 2 && out.strides[1] == 1 && is_float(product.a) &&
+         is_float(product.b) && is_float(product.out) &&
+         has_product(out.sizes[0], out.sizes[1], product.a.layout.sizes[1]);
+}
 
 class CpuPlan : public Executable {
  public:
@@ -80,7 +91,7 @@ class CpuPlan : public Executable {
   void execute(const PreparedBatch& batch, Frame& frame) const;
   void allocate_for(const PreparedBatch& batch, Frame& frame) const;
   void launch(const PreparedBatch& batch, Frame& frame) const;
-  void multiply(const compile::Product& product, Frame& frame) const;
+  void multiply(const PreparedBatch& batch, Frame& frame) const;
   at::Tensor tensor(const compile::View& view, Frame& frame) const;
   char* address(uint32_t slot, Frame& frame) const;
   std::string summary() const;
@@ -171,6 +182,7 @@ void CpuPlan::prepare_batches() {
       }
       if (step.kind == compile::Step::Kind::product) {
         batch.product = &step.product;
+        batch.own_product = can_multiply(step.product);
         batch.node = step.node;
         batch.made.push_back(step.product.out.slot);
         continue;
@@ -338,7 +350,7 @@ void CpuPlan::execute(const PreparedBatch& batch, Frame& frame) const {
     batch.called->add();
     interpreter_->execute(batch.node, run, frame.state);
   } else if (batch.product) {
-    multiply(*batch.product, frame);
+    multiply(batch, frame);
   } else {
     for (const ContentCopy& copy : batch.copies) {
       std::memcpy(address(copy.to, frame), address(copy.from, frame),
@@ -369,7 +381,27 @@ at::Tensor CpuPlan::tensor(const compile::View& view, Frame& frame) const {
                      view.layout);
 }
 
-void CpuPlan::multiply(const compile::Product& product, Frame& frame) const {
+void CpuPlan::multiply(const PreparedBatch& batch, Frame& frame) const {
+  const compile::Product& product = *batch.product;
+  if (batch.own_product) {
+    auto data = [&](const compile::View& view) {
+      return reinterpret_cast<float*>(address(view.slot, frame)) + view.layout.offset;
+    };
+    ProductBlock block;
+    block.a = data(product.a);
+    block.a_row = product.a.layout.strides[0];
+    block.a_depth = product.a.layout.strides[1];
+    block.b = data(product.b);
+    block.b_depth = product.b.layout.strides[0];
+    block.b_column = product.b.layout.strides[1];
+    block.result = data(product.out);
+    block.result_row = product.out.layout.strides[0];
+    block.rows = product.a.layout.sizes[0];
+    block.columns = product.b.layout.sizes[1];
+    block.depth = product.a.layout.sizes[1];
+    torch_lazy::multiply(block);
+    return;
+  }
   const at::Tensor a = tensor(product.a, frame);
   const at::Tensor b = tensor(product.b, frame);
   at::Tensor out = tensor(product.out, frame);

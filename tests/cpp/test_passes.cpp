@@ -1,0 +1,624 @@
+// The compiler's passes: the program as text before and after each, and what the memory plan makes
+// of it. The graphs are recorded ones.
+#include "backend_fixture.h"
+#include "backends/aten/aten_plan.h"
+#include "compile/memory.h"
+#include "compile/program.h"
+
+#include <algorithm>
+
+namespace torch_lazy_tests {
+namespace {
+
+using torch_lazy::compile::Home;
+using torch_lazy::compile::MemoryPlan;
+using torch_lazy::compile::plan_memory;
+using torch_lazy::compile::Program;
+using torch_lazy::compile::text;
+namespace compile = torch_lazy::compile;
+
+/// Takes everything, keeps it, and lets PyTorch's kernels run it.
+class GraphKeeper : public torch_lazy::Backend {
+ public:
+  std::string name() const override { return "keeper"; }
+  bool takes(const GraphNode&) override { return true; }
+  std::shared_ptr<torch_lazy::Executable> compile(std::shared_ptr<const Graph> graph) override {
+    last = graph;
+    return std::make_shared<torch_lazy::AtenPlan>(graph);
+  }
+
+  std::shared_ptr<const Graph> last;
+};
+
+class Passes : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    torch_lazy::sync();
+    torch_lazy::use_backend(keeper_);
+  }
+
+  void TearDown() override {
+    run_everything();
+    torch_lazy::use_backend(nullptr);
+  }
+
+  static torch::Tensor input(at::IntArrayRef sizes) {
+    torch::Tensor made = torch::ones(sizes).to(torch::kLazy);
+    run_everything();
+    return made;
+  }
+
+  /// What `record` records, lowered. The tensors that it returns survive.
+  Program lowered(const std::function<std::vector<torch::Tensor>()>& record) {
+    run_everything();
+    keeper_->last = nullptr;
+    const std::vector<torch::Tensor> results = record();
+    run_everything();
+    TORCH_CHECK(keeper_->last, "nothing was recorded, or it was compiled before");
+    return compile::lower(keeper_->last);
+  }
+
+ private:
+  std::shared_ptr<GraphKeeper> keeper_ = std::make_shared<GraphKeeper>();
+};
+
+/// Terms in the order in which the stores need them. Which of two operands was made first is up to
+/// the C++ compiler.
+compile::Piece ordered(const compile::Piece& piece) {
+  compile::Piece made;
+  made.sizes = piece.sizes;
+  made.outer = piece.outer;
+  std::vector<int32_t> moved(piece.terms.size(), -1);
+  std::function<void(int32_t)> add = [&](int32_t index) {
+    if (index < 0 || moved[index] >= 0) {
+      return;
+    }
+    compile::Term term = piece.terms[index];
+    std::for_each(std::begin(term.operands), std::end(term.operands), add);
+    for (int32_t& operand : term.operands) {
+      operand = operand < 0 ? -1 : moved[operand];
+    }
+    if (term.op == compile::Opcode::argument) {
+      made.scalars.push_back(piece.scalars[term.place]);
+      term.place = static_cast<int32_t>(made.scalars.size() - 1);
+    } else if (term.op == compile::Opcode::load || term.op == compile::Opcode::store) {
+      compile::Access access = piece.accesses[term.place];
+      for (compile::Lookup& lookup : access.lookups) {
+        add(lookup.term);
+        lookup.term = moved[lookup.term];
+      }
+      add(access.mask);
+      access.mask = access.mask < 0 ? -1 : moved[access.mask];
+      term.place = static_cast<int32_t>(made.accesses.size());
+      made.accesses.push_back(access);
+    }
+    moved[index] = static_cast<int32_t>(made.terms.size());
+    made.terms.push_back(term);
+  };
+  for (size_t i = 0; i < piece.terms.size(); ++i) {
+    if (piece.terms[i].op == compile::Opcode::store ||
+        piece.terms[i].op == compile::Opcode::check) {
+      add(static_cast<int32_t>(i));
+    }
+  }
+  return made;
+}
+
+/// The text with a line's break in front, as raw strings have it.
+std::string lines(Program program) {
+  for (compile::Step& step : program.steps) {
+    step.piece = ordered(step.piece);
+  }
+  return "\n" + text(program);
+}
+
+using Tensors = std::vector<torch::Tensor>;
+
+// ---- lower
+
+TEST_F(Passes, LowerMakesViewsStrides) {
+  torch::Tensor x = input({64, 32});
+  torch::Tensor y = input({32, 64});
+  Program program = lowered([&] { return Tensors{(x.t() * y).sum(1)}; });
+  EXPECT_EQ(lines(program), R"(
+step 0: piece outer (32,64) inner ()
+  %0 = load f32 slot0 (1,32)
+  %1 = load f32 slot1 (64,1)
+  %2 = mul f32 %0 %1
+  store f32 slot2 (1,32) %2
+step 1: piece outer (32) inner (64)
+  %0 = load f32 slot2 (1,32)
+  %1 = reduce_sum f32 %0
+  store f32 slot3 (1,0) %1
+)");
+}
+
+TEST_F(Passes, LowerCallsWhatItDoesNotKnowAndKeepsProducts) {
+  torch::Tensor x = input({8, 16});
+  torch::Tensor w = input({4, 16});
+  torch::Tensor bias = input({4});
+  Program program = lowered([&] { return Tensors{torch::addmm(bias, x, w.t()).cumsum(0)}; });
+  EXPECT_EQ(lines(program), R"(
+step 0: product slot1 Float[8,16] slot2 Float[16,4] -> slot5
+step 1: piece outer (8,4) inner ()
+  %0 = load f32 slot5 (4,1)
+  %1 = load f32 slot0 (0,1)
+  %2 = add f32 %0 %1
+  store f32 slot3 (4,1) %2
+step 2: call aten::cumsum(slot3 Float[8,4]) -> slot4
+)");
+}
+
+// ---- share
+
+TEST_F(Passes, ShareComputesOnceWhatIsEqual) {
+  torch::Tensor x = input({64, 64});
+  torch::Tensor w = input({64, 64});
+  Program program = lowered([&] {
+    torch::Tensor a = x.exp().mm(w);
+    torch::Tensor b = x.exp().mm(w);
+    torch::Tensor other = x.exp().mm(w.t());
+    return Tensors{a * b * other};
+  });
+  EXPECT_EQ(lines(program), R"(
+step 0: piece outer (64,64) inner ()
+  %0 = load f32 slot0 (64,1)
+  %1 = exp f32 %0
+  store f32 slot1 (64,1) %1
+step 1: product slot1 Float[64,64] slot2 Float[64,64] -> slot3
+step 2: piece outer (64,64) inner ()
+  %0 = load f32 slot0 (64,1)
+  %1 = exp f32 %0
+  store f32 slot4 (64,1) %1
+step 3: product slot4 Float[64,64] slot2 Float[64,64] -> slot5
+step 4: piece outer (64,64) inner ()
+  %0 = load f32 slot0 (64,1)
+  %1 = exp f32 %0
+  store f32 slot6 (64,1) %1
+step 5: product slot6 Float[64,64] slot2 Float[64,64] -> slot7
+step 6: piece outer (64,64) inner ()
+  %0 = load f32 slot3 (64,1)
+  %1 = load f32 slot5 (64,1)
+  %2 = mul f32 %0 %1
+  store f32 slot8 (64,1) %2
+step 7: piece outer (64,64) inner ()
+  %0 = load f32 slot8 (64,1)
+  %1 = load f32 slot7 (64,1)
+  %2 = mul f32 %0 %1
+  store f32 slot9 (64,1) %2
+)");
+  EXPECT_EQ(lines(compile::share(program)), R"(
+step 0: piece outer (64,64) inner ()
+  %0 = load f32 slot0 (64,1)
+  %1 = exp f32 %0
+  store f32 slot1 (64,1) %1
+step 1: product slot1 Float[64,64] slot2 Float[64,64] -> slot3
+step 2: product slot1 Float[64,64] slot2 Float[64,64] -> slot7
+step 3: piece outer (64,64) inner ()
+  %0 = load f32 slot3 (64,1)
+  %1 = mul f32 %0 %0
+  store f32 slot8 (64,1) %1
+step 4: piece outer (64,64) inner ()
+  %0 = load f32 slot8 (64,1)
+  %1 = load f32 slot7 (64,1)
+  %2 = mul f32 %0 %1
+  store f32 slot9 (64,1) %2
+)");
+}
+
+TEST_F(Passes, ShareMakesEqualCallsOnce) {
+  torch::Tensor x = input({64});
+  Program program = lowered([&] {
+    torch::Tensor a = x.cumsum(0);
+    torch::Tensor b = x.cumsum(0);
+    return Tensors{a * b};
+  });
+  EXPECT_EQ(lines(compile::share(program)), R"(
+step 0: call aten::cumsum(slot0 Float[64]) -> slot1
+step 1: piece outer (64) inner ()
+  %0 = load f32 slot1 (1)
+  %1 = mul f32 %0 %0
+  store f32 slot3 (1) %1
+)");
+}
+
+TEST_F(Passes, ShareLeavesCallsWithNumbersAndWhatCallsRead) {
+  torch::Tensor x = input({8, 8});
+  Program numbers = lowered([&] {
+    torch::Tensor a = x.renorm(2, 0, 3);  // the numbers may be others in the next run
+    torch::Tensor b = x.renorm(2, 0, 3);
+    return Tensors{a * b};
+  });
+  EXPECT_EQ(text(compile::share(numbers)), text(numbers));
+  Program read = lowered([&] {
+    torch::Tensor a = x.exp();
+    torch::Tensor b = x.exp();
+    return Tensors{a.neg(), b.cumsum(0)};
+  });
+  EXPECT_EQ(text(compile::share(read)), text(read));
+}
+
+TEST_F(Passes, ShareLeavesWhatSurvivesOrIsOverwritten) {
+  torch::Tensor x = input({64});
+  Program survives = lowered([&] {
+    torch::Tensor a = x.exp();
+    torch::Tensor b = x.exp();
+    return Tensors{a, b, b.neg()};
+  });
+  EXPECT_EQ(text(compile::share(survives)), text(survives));
+  Program written = lowered([&] {
+    torch::Tensor a = x.exp();
+    a.neg_();
+    torch::Tensor b = x.exp();
+    torch::Tensor c = x.exp();  // equal to the one before, which nothing overwrites
+    return Tensors{a.sin(), b.cos(), c.tan()};
+  });
+  EXPECT_EQ(lines(compile::share(written)), R"(
+step 0: piece outer (64) inner ()
+  %0 = load f32 slot0 (1)
+  %1 = exp f32 %0
+  store f32 slot1 (1) %1
+step 1: piece outer (64) inner ()
+  %0 = load f32 slot1 (1)
+  %1 = neg f32 %0
+  store f32 slot2 (1) %1
+step 2: piece outer (64) inner ()
+  %0 = load f32 slot0 (1)
+  %1 = exp f32 %0
+  store f32 slot3 (1) %1
+step 3: piece outer (64) inner ()
+  %0 = load f32 slot2 (1)
+  %1 = sin f32 %0
+  store f32 slot5 (1) %1
+step 4: piece outer (64) inner ()
+  %0 = load f32 slot3 (1)
+  %1 = cos f32 %0
+  store f32 slot6 (1) %1
+step 5: piece outer (64) inner ()
+  %0 = load f32 slot3 (1)
+  %1 = tan f32 %0
+  store f32 slot7 (1) %1
+)");
+}
+
+TEST_F(Passes, ShareKeepsNothingThatMakesThePeakHigher) {
+  torch::Tensor x = input({256, 256});
+  auto record = [&](bool needed) {
+    torch::Tensor early = x.exp();
+    torch::Tensor sum = early.sum();
+    torch::Tensor a = x.mm(x);
+    torch::Tensor b = a.mm(x);
+    torch::Tensor c = a.mm(b) * b;  // three are in use
+    torch::Tensor late = x.exp();
+    torch::Tensor result = late.mm(c);
+    return needed ? Tensors{sum, result * early} : Tensors{sum, result};
+  };
+  Program again = lowered([&] { return record(false); });
+  EXPECT_EQ(text(compile::share(again)), text(again));
+  Program there = lowered([&] { return record(true); });
+  EXPECT_EQ(compile::share(there).steps.size(), there.steps.size() - 1);
+}
+
+// ---- inline fills
+
+TEST_F(Passes, InlineFillsPutsNumbersWhereTheyAreUsed) {
+  torch::Tensor x = input({64});
+  Program program = lowered([&] {
+    torch::Tensor number = torch::full({64}, 3, kLazy);
+    return Tensors{number * x};
+  });
+  EXPECT_EQ(lines(program), R"(
+step 0: piece outer (64) inner ()
+  %0 = argument i64 number0
+  store i64 slot0 (1) %0
+step 1: piece outer (64) inner ()
+  %0 = load i64 slot0 (1)
+  %1 = convert f32 %0
+  %2 = load f32 slot1 (1)
+  %3 = mul f32 %1 %2
+  store f32 slot2 (1) %3
+)");
+  EXPECT_EQ(lines(compile::inline_fills(program)), R"(
+step 0: piece outer (64) inner ()
+  %0 = argument i64 number0
+  %1 = convert f32 %0
+  %2 = load f32 slot1 (1)
+  %3 = mul f32 %1 %2
+  store f32 slot2 (1) %3
+)");
+}
+
+TEST_F(Passes, InlineFillsLeavesWhatIsFilledInPart) {
+  torch::Tensor x = input({8, 8});
+  Program program = lowered([&] {
+    torch::Tensor made = torch::zeros({8, 8}, kLazy);
+    made.select(0, 3).fill_(1);
+    return Tensors{made * x};
+  });
+  EXPECT_EQ(lines(program), R"(
+step 0: piece outer (8,8) inner ()
+  %0 = constant f32 0
+  store f32 slot0 (8,1) %0
+step 1: piece outer (8) inner ()
+  %0 = argument f32 number0
+  store f32 slot1 (1)+24 %0
+step 2: piece outer (8,8) inner ()
+  %0 = load f32 slot1 (8,1)
+  %1 = load f32 slot2 (8,1)
+  %2 = mul f32 %0 %1
+  store f32 slot3 (8,1) %2
+)");
+  EXPECT_EQ(text(compile::inline_fills(program)), text(program));
+}
+
+// ---- fuse
+
+TEST_F(Passes, FuseMergesMapsAndReductions) {
+  torch::Tensor x = input({64, 64});
+  Program program = lowered([&] {
+    torch::Tensor y = x.exp();
+    return Tensors{y / y.sum(1, true)};
+  });
+  EXPECT_EQ(lines(program), R"(
+step 0: piece outer (64,64) inner ()
+  %0 = load f32 slot0 (64,1)
+  %1 = exp f32 %0
+  store f32 slot1 (64,1) %1
+step 1: piece outer (64) inner (64)
+  %0 = load f32 slot1 (64,1)
+  %1 = reduce_sum f32 %0
+  store f32 slot2 (1,0) %1
+step 2: piece outer (64,64) inner ()
+  %0 = load f32 slot1 (64,1)
+  %1 = load f32 slot2 (1,0)
+  %2 = div f32 %0 %1
+  store f32 slot3 (64,1) %2
+)");
+  EXPECT_EQ(lines(compile::fuse(program)), R"(
+step 0: piece outer (64) inner (64)
+  %0 = load f32 slot0 (64,1)
+  %1 = exp f32 %0
+  %2 = reduce_sum f32 %1
+  %3 = div f32 %1 %2
+  store f32 slot3 (64,1) %3
+)");
+}
+
+TEST_F(Passes, FuseStoresWhatACallReads) {
+  torch::Tensor x = input({64});
+  Program program = lowered([&] {
+    torch::Tensor y = x.exp();
+    return Tensors{y.cumsum(0), y.neg()};
+  });
+  EXPECT_EQ(lines(compile::fuse(program)), R"(
+step 0: piece outer (64) inner ()
+  %0 = load f32 slot0 (1)
+  %1 = exp f32 %0
+  store f32 slot1 (1) %1
+  %3 = neg f32 %1
+  store f32 slot3 (1) %3
+step 1: call aten::cumsum(slot1 Float[64]) -> slot2
+)");
+  Program chain = lowered([&] { return Tensors{x.exp().cumsum(0).neg()}; });
+  EXPECT_EQ(text(compile::fuse(chain)), text(chain));
+}
+
+TEST_F(Passes, FuseLeavesAMapOfALongRowOutOfItsReduction) {
+  torch::Tensor x = input({2, 1 << 17});
+  Program program = lowered([&] { return Tensors{x.exp().sum(1)}; });
+  EXPECT_EQ(text(compile::fuse(program)), text(program));
+}
+
+// ---- recompute
+
+TEST_F(Passes, RecomputeStoresLess) {
+  torch::Tensor x = input({64, 64});
+  Program program = lowered([&] {
+    torch::Tensor a = x.neg();
+    torch::Tensor b = a.abs();
+    return Tensors{b.mm(x) * a};
+  });
+  program = compile::fuse(std::move(program));
+  EXPECT_EQ(lines(program), R"(
+step 0: piece outer (64,64) inner ()
+  %0 = load f32 slot0 (64,1)
+  %1 = neg f32 %0
+  store f32 slot1 (64,1) %1
+  %3 = abs f32 %1
+  store f32 slot2 (64,1) %3
+step 1: product slot2 Float[64,64] slot0 Float[64,64] -> slot3
+step 2: piece outer (64,64) inner ()
+  %0 = load f32 slot3 (64,1)
+  %1 = load f32 slot1 (64,1)
+  %2 = mul f32 %0 %1
+  store f32 slot4 (64,1) %2
+)");
+  EXPECT_EQ(lines(compile::recompute(program)), R"(
+step 0: piece outer (64,64) inner ()
+  %0 = load f32 slot0 (64,1)
+  %1 = neg f32 %0
+  %2 = abs f32 %1
+  store f32 slot2 (64,1) %2
+step 1: product slot2 Float[64,64] slot0 Float[64,64] -> slot3
+step 2: piece outer (64,64) inner ()
+  %0 = load f32 slot3 (64,1)
+  %1 = load f32 slot0 (64,1)
+  %2 = neg f32 %1
+  %3 = mul f32 %0 %2
+  store f32 slot4 (64,1) %3
+)");
+}
+
+TEST_F(Passes, RecomputeLeavesWhatIsDear) {
+  torch::Tensor x = input({64, 64});
+  Program program = lowered([&] {
+    torch::Tensor a = x.lgamma();
+    torch::Tensor b = a.abs();
+    return Tensors{b.mm(x) * a};
+  });
+  program = compile::fuse(std::move(program));
+  EXPECT_EQ(program.steps[0].writes.size(), 2u);
+  EXPECT_EQ(text(compile::recompute(program)), text(program));
+}
+
+TEST_F(Passes, RecomputeReadsNothingThatIsOverwritten) {
+  torch::Tensor x = input({64, 64});
+  torch::Tensor w = input({64, 64});
+  Program program = lowered([&] {
+    torch::Tensor a = x.neg();
+    torch::Tensor b = a.abs();
+    torch::Tensor c = b.mm(w);
+    x.copy_(c);
+    return Tensors{c.mm(w) * a};
+  });
+  program = compile::fuse(std::move(program));
+  EXPECT_EQ(program.steps[0].writes.size(), 2u);
+  EXPECT_EQ(text(compile::recompute(program)), text(program));
+}
+
+// ---- split reductions
+
+TEST_F(Passes, SplitReductionsCutsLongRows) {
+  torch::Tensor x = input({2, 1 << 16});
+  Program program = lowered([&] { return Tensors{x.sum(1)}; });
+  EXPECT_EQ(lines(program), R"(
+step 0: piece outer (2) inner (65536)
+  %0 = load f32 slot0 (65536,1)
+  %1 = reduce_sum f32 %0
+  store f32 slot1 (1,0) %1
+)");
+  EXPECT_EQ(lines(compile::split_reductions(program)), R"(
+step 0: piece outer (2,16) inner (4096)
+  %0 = load f32 slot0 (65536,4096,1)
+  %1 = reduce_sum f32 %0
+  store f32 slot2 (16,1,0) %1
+step 1: piece outer (2) inner (16)
+  %0 = load f32 slot2 (16,1)
+  %1 = reduce_sum f32 %0
+  store f32 slot1 (1,0) %1
+)");
+}
+
+TEST_F(Passes, SplitReductionsLeavesManyRowsShortRowsAndPositions) {
+  torch::Tensor many = input({16, 1 << 14});
+  torch::Tensor few = input({2, 1 << 14});
+  Program program =
+      lowered([&] { return Tensors{many.sum(1), few.slice(1, 1).sum(1), few.argmax(1)}; });
+  EXPECT_EQ(text(compile::split_reductions(program)), text(program));
+}
+
+// ---- drop dead
+
+TEST_F(Passes, DropDeadTakesAwayPiecesThatStoreNothing) {
+  torch::Tensor x = input({8, 8});
+  Program program = lowered([&] { return Tensors{x.neg(), x.abs(), x.mm(x), x.cumsum(0)}; });
+  EXPECT_EQ(text(compile::drop_dead(program)), text(program));
+  std::vector<char> unused(program.slots.size(), 0);
+  unused[program.steps[0].writes[0]] = 1;
+  drop_stores(program.steps[0].piece, unused);
+  find_uses(program, program.steps[0]);
+  EXPECT_EQ(lines(program), R"(
+step 0: piece outer (8,8) inner ()
+step 1: piece outer (8,8) inner ()
+  %0 = load f32 slot0 (8,1)
+  %1 = abs f32 %0
+  store f32 slot2 (8,1) %1
+step 2: product slot0 Float[8,8] slot0 Float[8,8] -> slot3
+step 3: call aten::cumsum(slot0 Float[8,8]) -> slot4
+)");
+  EXPECT_EQ(lines(compile::drop_dead(program)), R"(
+step 0: piece outer (8,8) inner ()
+  %0 = load f32 slot0 (8,1)
+  %1 = abs f32 %0
+  store f32 slot2 (8,1) %1
+step 1: product slot0 Float[8,8] slot0 Float[8,8] -> slot3
+step 2: call aten::cumsum(slot0 Float[8,8]) -> slot4
+)");
+}
+
+// ---- memory
+
+TEST_F(Passes, MemoryOfALaterResultHoldsWhatIsGoneBefore) {
+  torch::Tensor x = input({64, 64});
+  Program program = lowered([&] { return Tensors{x.mm(x).mm(x).mm(x)}; });
+  EXPECT_EQ(lines(program), R"(
+step 0: product slot0 Float[64,64] slot0 Float[64,64] -> slot1
+step 1: product slot1 Float[64,64] slot0 Float[64,64] -> slot2
+step 2: product slot2 Float[64,64] slot0 Float[64,64] -> slot3
+)");
+  const MemoryPlan plan = plan_memory(program);
+  EXPECT_EQ(plan.homes[1].kind, Home::Kind::arena);
+  EXPECT_EQ(plan.homes[1].host, 3);
+  EXPECT_EQ(plan.batches[0].hosts, std::vector<uint32_t>{3});
+  EXPECT_EQ(plan.homes[2].kind, Home::Kind::arena);  // the result is made from it
+  EXPECT_EQ(plan.homes[2].host, -1);
+  EXPECT_EQ(plan.homes[3].kind, Home::Kind::own);
+  EXPECT_EQ(plan.arena_bytes, 64 * 64 * 4);
+  EXPECT_EQ(plan.live_bytes, 2 * 64 * 64 * 4);
+}
+
+TEST_F(Passes, MemoryIsWrittenInPlace) {
+  torch::Tensor x = input({64});
+  Program program = lowered([&] { return Tensors{x.neg_()}; });
+  EXPECT_EQ(lines(program), R"(
+step 0: piece outer (64) inner ()
+  %0 = load f32 slot0 (1)
+  %1 = neg f32 %0
+  store f32 slot1 (1) %1
+)");
+  ASSERT_EQ(program.slots[1].base, 0);
+  const MemoryPlan plan = plan_memory(program);
+  EXPECT_TRUE(plan.homes[1].in_place);
+  EXPECT_TRUE(plan.homes[1].covered);
+  EXPECT_EQ(plan.homes[1].group, 0u);
+  EXPECT_EQ(plan.homes[1].kind, Home::Kind::outside);
+  EXPECT_EQ(plan.commit, 0u);
+}
+
+TEST_F(Passes, MemoryIsNotWrittenInPlaceWhereOtherElementsAreRead) {
+  torch::Tensor x = input({64});
+  Program program = lowered([&] { return Tensors{x.copy_(x.flip(0))}; });
+  program = compile::fuse(std::move(program));
+  EXPECT_EQ(lines(program), R"(
+step 0: piece outer (64) inner ()
+  %0 = load f32 slot0 (-1)+63
+  store f32 slot2 (1) %0
+)");
+  const MemoryPlan plan = plan_memory(program);
+  EXPECT_FALSE(plan.homes[2].in_place);
+  EXPECT_EQ(plan.homes[2].kind, Home::Kind::own);
+  EXPECT_EQ(plan.commit, plan.batches.size());  // nothing from before the run is overwritten
+}
+
+TEST_F(Passes, MemoryFromBeforeTheRunIsOverwrittenWhenNothingCanFail) {
+  torch::Tensor x = input({64});
+  torch::Tensor from = input({64});
+  torch::Tensor index = torch::arange(64).to(torch::kLazy);
+  Program before = lowered([&] {
+    torch::Tensor taken = from.index_select(0, index);  // an index may be out of range
+    return Tensors{x.mul_(taken)};
+  });
+  ASSERT_EQ(before.steps.size(), 2u);
+  const uint32_t last = before.steps[1].writes[0];
+  ASSERT_GE(before.slots[last].base, 0);
+  MemoryPlan plan = plan_memory(before);
+  EXPECT_EQ(plan.last_fallible, 1u);
+  EXPECT_EQ(plan.commit, 1u);
+  EXPECT_TRUE(plan.homes[last].in_place);
+
+  Program after = lowered([&] {
+    x.neg_();
+    return Tensors{x.index_select(0, index)};
+  });
+  ASSERT_EQ(after.steps.size(), 2u);
+  const uint32_t first = after.steps[0].writes[0];
+  ASSERT_GE(after.slots[first].base, 0);
+  plan = plan_memory(after);
+  EXPECT_EQ(plan.last_fallible, 2u);
+  EXPECT_EQ(plan.commit, plan.batches.size());
+  EXPECT_FALSE(plan.homes[first].in_place);
+  EXPECT_EQ(plan.homes[first].kind, Home::Kind::own);
+}
+
+}  // namespace
+}  // namespace torch_lazy_tests
