@@ -12,7 +12,7 @@ namespace torch_lazy::compile {
 namespace {
 
 constexpr int64_t kAlignment = 64;
-constexpr int64_t kSmallestHost = 4096;
+constexpr int64_t kSmallestHost = 64;
 
 int64_t aligned(int64_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
@@ -289,7 +289,8 @@ void Planner::place_in_arena() {
     Region region;
   };
   std::vector<Host> hosts;
-  for (const auto& [group, life] : find_lives(Home::Kind::own)) {
+  for (auto [group, life] : find_lives(Home::Kind::own)) {
+    life.bytes = program_.slots[group].nbytes;  // what is allocated for it, to the byte
     if (life.bytes >= kSmallestHost) {
       hosts.push_back({group, life, {}});
     }

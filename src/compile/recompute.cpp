@@ -10,7 +10,7 @@ namespace torch_lazy::compile {
 namespace {
 
 constexpr uint32_t kForever = UINT32_MAX;
-constexpr int64_t kSmallest = 4096;  // bytes of a value that is worth it
+constexpr int64_t kSmallest = 16;  // bytes of a value that is worth it
 
 /// What a recomputation of some of a piece's stored values takes.
 struct Recipe {

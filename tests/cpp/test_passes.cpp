@@ -557,6 +557,13 @@ step 2: product slot2 Float[64,64] slot0 Float[64,64] -> slot3
   EXPECT_EQ(plan.live_bytes, 2 * 64 * 64 * 4);
 }
 
+TEST_F(Passes, MemoryOfAResultEndsWithItsLastByte) {
+  torch::Tensor x = input({5, 5});  // 100 bytes; what lies in other memory takes multiples of 64
+  const MemoryPlan plan = plan_memory(lowered([&] { return Tensors{x.mm(x).mm(x).mm(x)}; }));
+  EXPECT_EQ(plan.homes[1].kind, Home::Kind::arena);
+  EXPECT_EQ(plan.homes[1].host, -1);
+}
+
 TEST_F(Passes, MemoryIsWrittenInPlace) {
   torch::Tensor x = input({64});
   Program program = lowered([&] { return Tensors{x.neg_()}; });
