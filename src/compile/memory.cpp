@@ -174,6 +174,7 @@ void Planner::find_homes() {
   std::vector<char> outside(program_.slots.size(), 0);  // by group: a parameter's or a call's
   std::vector<char> parameter(program_.slots.size(), 0);
   std::vector<char> survives(program_.slots.size(), 0);  // by group
+  std::vector<char> written(program_.slots.size(), 0);
   for (uint32_t slot = 0; slot < program_.slots.size(); ++slot) {
     plan_.homes[slot].group = slot;
     const Slot& s = program_.slots[slot];
@@ -194,6 +195,8 @@ void Planner::find_homes() {
           outside[slot] = call;
           continue;
         }
+        TORCH_INTERNAL_ASSERT(!written[slot], "two steps write one version of a buffer");
+        written[slot] = 1;
         const uint32_t group = plan_.homes[base].group;
         bool in_place = !program_.slots[base].survives && plan_.last_use[base] <= b &&
                         (call || can_write_in_place(step.piece, slot, static_cast<uint32_t>(base)));

@@ -21,6 +21,11 @@ std::optional<Type> begin_along(Lowering& l, size_t argument, size_t dim_argumen
   return compute_type(*type);
 }
 
+/// One division for a row. The sum of a softmax is at least 1, or not a number.
+int32_t inverse(Lowering& l, int32_t sum) {
+  return l.make(Opcode::div, l.constant_of(l.type(sum), 1), sum);
+}
+
 bool softmax(Lowering& l) {
   const std::optional<Type> type = begin_along(l, 0, 1);
   if (!type) {
@@ -30,7 +35,7 @@ bool softmax(Lowering& l) {
   const int32_t top = l.make(Opcode::reduce_max, x);
   const int32_t e = l.make(Opcode::exp, l.make(Opcode::sub, x, top));
   const int32_t sum = l.make(Opcode::reduce_sum, e);
-  l.store(0, l.make(Opcode::div, e, sum));
+  l.store(0, l.make(Opcode::mul, e, inverse(l, sum)));
   l.end();
   return true;
 }
@@ -46,7 +51,7 @@ bool safe_softmax(Lowering& l) {
   const int32_t nothing = l.constant_of(*type, -std::numeric_limits<double>::infinity());
   const int32_t empty = l.make(Opcode::eq, top, nothing);
   const int32_t e = l.make(Opcode::exp, l.make(Opcode::sub, x, top));
-  const int32_t y = l.make(Opcode::div, e, l.make(Opcode::reduce_sum, e));
+  const int32_t y = l.make(Opcode::mul, e, inverse(l, l.make(Opcode::reduce_sum, e)));
   l.store(0, l.make(Opcode::select, empty, l.constant_of(*type, 0), y));
   l.end();
   return true;
