@@ -5,14 +5,12 @@
 
 #include <algorithm>
 #include <map>
-#include <tuple>
 #include <unordered_set>
 
 namespace torch_lazy::compile {
 namespace {
 
 constexpr int64_t kAlignment = 64;
-constexpr int64_t kSmallestHost = 64;
 
 int64_t aligned(int64_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
@@ -91,6 +89,7 @@ class Planner {
     find_lifetimes();
     find_homes();
     place_in_arena();
+    find_live_bytes();
     return std::move(plan_);
   }
 
@@ -100,6 +99,7 @@ class Planner {
   void find_homes();
   std::map<uint32_t, Life> find_lives(Home::Kind kind) const;
   void place_in_arena();
+  void find_live_bytes();
 
   const Program& program_;
   MemoryPlan plan_;
@@ -219,9 +219,10 @@ void Planner::find_homes() {
   }
   for (uint32_t slot = 0; slot < program_.slots.size(); ++slot) {
     Home& home = plan_.homes[slot];
-    home.kind = outside[home.group]    ? Home::Kind::outside
-                : survives[home.group] ? Home::Kind::own
-                                       : Home::Kind::arena;
+    home.kind = outside[home.group]                           ? Home::Kind::outside
+                : survives[home.group]                        ? Home::Kind::own
+                : program_.slots[home.group].nbytes >= kBlock ? Home::Kind::block
+                                                              : Home::Kind::arena;
   }
   for (size_t b = 0; b < plan_.batches.size(); ++b) {
     for (uint32_t i : plan_.batches[b].steps) {
@@ -272,71 +273,46 @@ std::map<uint32_t, Life> Planner::find_lives(Home::Kind kind) const {
   return lives;
 }
 
-/// A value that is gone before a result is computed may live in the memory of that result: what a
-/// training step keeps for its gradients makes room for them. The rest is in the arena.
 void Planner::place_in_arena() {
   const std::map<uint32_t, Life> lives = find_lives(Home::Kind::arena);
-  std::vector<int64_t> live(plan_.batches.size(), 0);
-  for (const auto& [group, life] : lives) {
-    for (size_t b = life.begin; b <= life.end; ++b) {
-      live[b] += life.bytes;
-    }
-  }
-  const auto peak = std::max_element(live.begin(), live.end());
-  const size_t peak_batch = static_cast<size_t>(peak - live.begin());
-  plan_.live_bytes = peak == live.end() ? 0 : *peak;
-
-  struct Host {
-    uint32_t group;
-    Life life;
-    Region region;
-  };
-  std::vector<Host> hosts;
-  for (auto [group, life] : find_lives(Home::Kind::own)) {
-    life.bytes = program_.slots[group].nbytes;  // what is allocated for it, to the byte
-    if (life.bytes >= kSmallestHost) {
-      hosts.push_back({group, life, {}});
-    }
-  }
-  std::stable_sort(hosts.begin(), hosts.end(), [](const Host& a, const Host& b) {
-    return a.life.bytes < b.life.bytes;  // the smallest that fits is taken
-  });
-
-  // What is there when the most is needed comes first, and the largest of it.
+  // The largest first, each at the lowest place that is free while it lives.
   std::vector<std::pair<uint32_t, Life>> order(lives.begin(), lives.end());
-  auto rank = [&](const Life& life) {
-    return std::make_pair(life.begin <= peak_batch && peak_batch <= life.end, life.bytes);
-  };
   std::stable_sort(order.begin(), order.end(),
-                   [&](const auto& a, const auto& b) { return rank(a.second) > rank(b.second); });
+                   [](const auto& a, const auto& b) { return a.second.bytes > b.second.bytes; });
   Region arena;
-  std::map<uint32_t, std::pair<int32_t, int64_t>> places;  // by group: host and offset
+  std::map<uint32_t, int64_t> offsets;  // by group
   for (const auto& [group, life] : order) {
-    int32_t where = -1;
-    int64_t offset = 0;
-    for (Host& host : hosts) {
-      if (life.end < host.life.begin && life.bytes >= kSmallestHost) {
-        offset = host.region.find(life);
-        if (offset + life.bytes <= host.life.bytes) {
-          host.region.place(life, offset);
-          where = static_cast<int32_t>(host.group);
-          plan_.batches[life.begin].hosts.push_back(host.group);
-          break;
-        }
-      }
-    }
-    if (where < 0) {
-      offset = arena.find(life);
-      arena.place(life, offset);
-      plan_.arena_bytes = std::max(plan_.arena_bytes, offset + life.bytes);
-    }
-    places[group] = {where, offset};
+    const int64_t offset = arena.find(life);
+    arena.place(life, offset);
+    offsets[group] = offset;
+    plan_.arena_bytes = std::max(plan_.arena_bytes, offset + life.bytes);
   }
   for (Home& home : plan_.homes) {
-    auto it = places.find(home.group);
-    if (home.kind == Home::Kind::arena && it != places.end()) {
-      std::tie(home.host, home.offset) = it->second;
+    auto it = offsets.find(home.group);
+    if (home.kind == Home::Kind::arena && it != offsets.end()) {
+      home.offset = it->second;
     }
+  }
+}
+
+void Planner::find_live_bytes() {
+  const size_t count = plan_.batches.size();
+  std::vector<int64_t> live(count, 0);  // by batch
+  std::vector<int64_t> late(count, 0);  // of it, what is allocated from the commit on
+  for (Home::Kind kind : {Home::Kind::arena, Home::Kind::block, Home::Kind::own}) {
+    for (const auto& [group, life] : find_lives(kind)) {
+      const size_t end = kind == Home::Kind::own ? count : life.end + 1;
+      for (size_t b = life.begin; b < end; ++b) {
+        live[b] += kind != Home::Kind::own ? life.bytes : 0;
+        late[b] += kind != Home::Kind::arena && life.begin >= plan_.commit && life.bytes >= kBlock
+                       ? life.bytes
+                       : 0;
+      }
+    }
+  }
+  for (size_t b = 0; b < count; ++b) {
+    plan_.live_bytes = std::max(plan_.live_bytes, live[b]);
+    plan_.late_bytes = std::max(plan_.late_bytes, late[b]);
   }
 }
 

@@ -9,19 +9,20 @@ namespace torch_lazy::compile {
 struct Batch {
   std::vector<uint32_t> steps;
   std::vector<uint32_t> done;  // slots that nothing needs after it and that do not survive
-  std::vector<uint32_t>
-      hosts;  // groups whose memory is used from here on, before they are computed
 };
+
+/// Bytes of a value that has a block of its own.
+constexpr int64_t kBlock = 64 << 10;
 
 struct Home {
   enum class Kind : uint8_t {
     outside,  // what the slot `group` has in the run: a parameter's data, or a call's result
-    own,      // memory of its own, allocated for `group`
-    arena,    // at `offset` in the arena, or in the memory of a result that is computed later
+    own,      // memory of its own that survives the run, allocated for `group`
+    block,    // the same, from the pool of blocks and back: it is large
+    arena,    // at `offset` in the arena
   };
   Kind kind = Kind::outside;
   uint32_t group = 0;  // the first slot with this memory: later versions are written in place
-  int32_t host = -1;   // arena: the group of the result whose memory it is in
   int64_t offset = 0;
   bool in_place = false;  // it is written into its base's memory
   bool covered = false;   // it is written whole: its base's content does not matter
@@ -32,7 +33,8 @@ struct MemoryPlan {
   std::vector<Home> homes;       // by slot
   std::vector<size_t> last_use;  // by slot: batch
   int64_t arena_bytes = 0;
-  int64_t live_bytes = 0;    // the most that is in use at once, of the arena and in hosts
+  int64_t live_bytes = 0;    // the most that blocks and values in the arena take at once
+  int64_t late_bytes = 0;    // the most that large values from `commit` on take at once
   size_t commit = 0;         // the first batch that overwrites data from before the run
   size_t last_fallible = 0;  // batch after which nothing can fail, + 1
 };

@@ -538,30 +538,35 @@ step 2: call aten::cumsum(slot0 Float[8,8]) -> slot4
 
 // ---- memory
 
-TEST_F(Passes, MemoryOfALaterResultHoldsWhatIsGoneBefore) {
-  torch::Tensor x = input({64, 64});
-  Program program = lowered([&] { return Tensors{x.mm(x).mm(x).mm(x)}; });
+TEST_F(Passes, MemoryInTheArenaIsUsedAgain) {
+  torch::Tensor x = input({5, 5});  // 100 bytes: 128 of the arena
+  Program program = lowered([&] { return Tensors{x.mm(x).mm(x).mm(x).mm(x)}; });
   EXPECT_EQ(lines(program), R"(
-step 0: product slot0 Float[64,64] slot0 Float[64,64] -> slot1
-step 1: product slot1 Float[64,64] slot0 Float[64,64] -> slot2
-step 2: product slot2 Float[64,64] slot0 Float[64,64] -> slot3
+step 0: product slot0 Float[5,5] slot0 Float[5,5] -> slot1
+step 1: product slot1 Float[5,5] slot0 Float[5,5] -> slot2
+step 2: product slot2 Float[5,5] slot0 Float[5,5] -> slot3
+step 3: product slot3 Float[5,5] slot0 Float[5,5] -> slot4
 )");
   const MemoryPlan plan = plan_memory(program);
-  EXPECT_EQ(plan.homes[1].kind, Home::Kind::arena);
-  EXPECT_EQ(plan.homes[1].host, 3);
-  EXPECT_EQ(plan.batches[0].hosts, std::vector<uint32_t>{3});
-  EXPECT_EQ(plan.homes[2].kind, Home::Kind::arena);  // the result is made from it
-  EXPECT_EQ(plan.homes[2].host, -1);
-  EXPECT_EQ(plan.homes[3].kind, Home::Kind::own);
-  EXPECT_EQ(plan.arena_bytes, 64 * 64 * 4);
-  EXPECT_EQ(plan.live_bytes, 2 * 64 * 64 * 4);
+  for (uint32_t slot : {1, 2, 3}) {
+    EXPECT_EQ(plan.homes[slot].kind, Home::Kind::arena);
+  }
+  EXPECT_NE(plan.homes[1].offset, plan.homes[2].offset);  // one is made from the other
+  EXPECT_EQ(plan.homes[1].offset, plan.homes[3].offset);
+  EXPECT_EQ(plan.homes[4].kind, Home::Kind::own);
+  EXPECT_EQ(plan.arena_bytes, 2 * 128);
+  EXPECT_EQ(plan.live_bytes, 2 * 128);
 }
 
-TEST_F(Passes, MemoryOfAResultEndsWithItsLastByte) {
-  torch::Tensor x = input({5, 5});  // 100 bytes; what lies in other memory takes multiples of 64
+TEST_F(Passes, MemoryOfLargeValuesIsInBlocks) {
+  torch::Tensor x = input({128, 128});  // 64 KiB
   const MemoryPlan plan = plan_memory(lowered([&] { return Tensors{x.mm(x).mm(x).mm(x)}; }));
-  EXPECT_EQ(plan.homes[1].kind, Home::Kind::arena);
-  EXPECT_EQ(plan.homes[1].host, -1);
+  EXPECT_EQ(plan.homes[1].kind, Home::Kind::block);
+  EXPECT_EQ(plan.homes[2].kind, Home::Kind::block);
+  EXPECT_EQ(plan.homes[3].kind, Home::Kind::own);
+  EXPECT_EQ(plan.arena_bytes, 0);
+  EXPECT_EQ(plan.live_bytes, 2 * 65536);
+  EXPECT_EQ(plan.batches[1].done, std::vector<uint32_t>{1});
 }
 
 TEST_F(Passes, MemoryIsWrittenInPlace) {

@@ -2,6 +2,7 @@
 
 #include <c10/core/CPUAllocator.h>
 
+#include <map>
 #include <mutex>
 #include <utility>
 #include <vector>
@@ -43,7 +44,81 @@ class ArenaPool {
   std::vector<std::pair<c10::DataPtr, size_t>> free_;
 };
 
+/// Blocks that nobody uses at present, by size. The next run asks for the same sizes again.
+class BlockPool {
+ public:
+  static BlockPool& instance() {
+    static auto* pool = new BlockPool();
+    return *pool;
+  }
+
+  void* take(size_t nbytes) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    auto it = free_.find(nbytes);
+    if (it == free_.end()) {
+      return nullptr;
+    }
+    void* data = it->second;
+    free_.erase(it);
+    return data;
+  }
+
+  void give(void* data, size_t nbytes) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    free_.emplace(nbytes, data);
+  }
+
+  /// Takes blocks out of the pool, of so many bytes together; what is not enough for a block is
+  /// remembered.
+  std::vector<void*> remove(int64_t nbytes) {
+    std::vector<void*> removed;
+    std::lock_guard<std::mutex> lock(mutex_);
+    while (nbytes > 0 && !free_.empty()) {
+      auto it = free_.lower_bound(static_cast<size_t>(nbytes));
+      it = it == free_.end() ? std::prev(it) : it;
+      nbytes -= static_cast<int64_t>(it->first);
+      removed.push_back(it->second);
+      free_.erase(it);
+    }
+    return removed;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::multimap<size_t, void*> free_;
+  size_t wanted_ = 0;  // bytes
+};
+
+struct Block {
+  void* data;
+  size_t nbytes;
+};
+
+void give_back(void* context) {
+  auto* block = static_cast<Block*>(context);
+  BlockPool::instance().give(block->data, block->nbytes);
+  delete block;
+}
+
 }  // namespace
+
+c10::Storage take_block(int64_t nbytes) {
+  const auto size = static_cast<size_t>(nbytes);
+  void* data = BlockPool::instance().take(size);
+  if (data == nullptr) {
+    make_room(nbytes);
+    data = c10::GetCPUAllocator()->raw_allocate(size);
+  }
+  return c10::Storage(c10::Storage::use_byte_size_t(), size,
+                      c10::DataPtr(data, new Block{data, size}, &give_back, c10::Device(c10::kCPU)),
+                      nullptr, false);
+}
+
+void make_room(int64_t nbytes) {
+  for (void* data : BlockPool::instance().remove(nbytes)) {
+    c10::GetCPUAllocator()->raw_deallocate(data);
+  }
+}
 
 Arena::Arena(int64_t bytes) {
   if (bytes > 0) {

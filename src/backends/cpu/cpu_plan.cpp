@@ -15,10 +15,12 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/ops/bmm_cpu_dispatch.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/mm_cpu_dispatch.h>
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <sstream>
 
@@ -46,6 +48,7 @@ struct PreparedBatch {
   const compile::Product* product = nullptr;
   bool own_product = false;            // decided once: the same bits in every run
   metrics::Counter* called = nullptr;  // call
+  int64_t call_bytes = 0;              // call: of its results
   uint32_t node = 0;                   // the last one that it computes
   std::vector<uint32_t> operands;      // call: arena slots that need a storage
   std::vector<PreparedLaunch> launches;
@@ -85,10 +88,12 @@ class CpuPlan : public Executable {
     std::vector<void*> pointers;
     std::vector<int64_t> scalars;
     bool index_error = false;  // a kernel found an index that is out of range
+    bool committed = false;    // memory is sure to be there
   };
 
   void prepare_batches();
   void execute(const PreparedBatch& batch, Frame& frame) const;
+  void prepare_commit(Frame& frame) const;
   void allocate_for(const PreparedBatch& batch, Frame& frame) const;
   void launch(const PreparedBatch& batch, Frame& frame) const;
   void multiply(const PreparedBatch& batch, Frame& frame) const;
@@ -160,7 +165,6 @@ void CpuPlan::prepare_batches() {
   for (const compile::Batch& from : memory_.batches) {
     PreparedBatch batch;
     batch.done = from.done;
-    batch.made = from.hosts;
     for (uint32_t i : from.steps) {
       const compile::Step& step = program_.steps[i];
       for (uint32_t slot : step.reads) {
@@ -176,6 +180,11 @@ void CpuPlan::prepare_batches() {
         for (uint32_t slot : step.reads) {
           if (memory_.homes[slot].kind == Home::Kind::arena) {
             batch.operands.push_back(slot);
+          }
+        }
+        for (uint32_t slot : step.writes) {
+          if (!memory_.homes[slot].in_place) {
+            batch.call_bytes += program_.slots[slot].nbytes;
           }
         }
         continue;
@@ -253,8 +262,7 @@ void CpuPlan::prepare_batches() {
 char* CpuPlan::address(uint32_t slot, Frame& frame) const {
   const Home& home = memory_.homes[slot];
   if (home.kind == Home::Kind::arena) {
-    return home.host < 0 ? frame.arena.at(home.offset)
-                         : address(static_cast<uint32_t>(home.host), frame) + home.offset;
+    return frame.arena.at(home.offset);
   }
   const c10::Storage& storage = frame.run.slots[slot];
   TORCH_INTERNAL_ASSERT(storage, "slot ", slot, " has no data");
@@ -273,9 +281,7 @@ void CpuPlan::run(Run& run) {
   try {
     for (; next < batches_.size(); ++next) {
       if (next == memory_.commit) {  // from here on nothing may fail
-        for (size_t b = next; b < batches_.size(); ++b) {
-          allocate_for(batches_[b], frame);
-        }
+        prepare_commit(frame);
       }
       if (next < memory_.commit) {
         fault_point(Stage::execute);
@@ -330,10 +336,44 @@ void CpuPlan::find_last_versions() {
   }
 }
 
+/// From here on nothing may fail. What is small is allocated; whether the rest is to be had is
+/// tried out: to hold all of it until the end would take as much as the whole step does.
+void CpuPlan::prepare_commit(Frame& frame) const {
+  frame.committed = true;
+  for (size_t b = memory_.commit; b < batches_.size(); ++b) {
+    for (uint32_t slot : batches_[b].made) {
+      const bool missing = memory_.homes[slot].kind != Home::Kind::arena && !frame.run.slots[slot];
+      if (missing && program_.slots[slot].nbytes < compile::kBlock) {
+        frame.run.slots[slot] = allocate(program_.slots[slot].nbytes);
+      }
+    }
+  }
+  if (memory_.late_bytes > 0) {
+    fault_point(Stage::allocate);
+    make_room(memory_.late_bytes);
+    void* memory = std::malloc(static_cast<size_t>(memory_.late_bytes));
+    TORCH_CHECK_WITH(OutOfMemoryError, memory != nullptr,
+                     "torch-lazy: not enough memory: ", memory_.late_bytes,
+                     " bytes are needed for the rest of a step");
+    std::free(memory);
+  }
+}
+
 void CpuPlan::allocate_for(const PreparedBatch& batch, Frame& frame) const {
   for (uint32_t slot : batch.made) {
-    if (memory_.homes[slot].kind != Home::Kind::arena && !frame.run.slots[slot]) {
-      frame.run.slots[slot] = allocate(program_.slots[slot].nbytes);
+    const Home::Kind kind = memory_.homes[slot].kind;
+    if (kind == Home::Kind::arena || frame.run.slots[slot]) {
+      continue;
+    }
+    const int64_t nbytes = program_.slots[slot].nbytes;
+    if (!frame.committed) {
+      fault_point(Stage::allocate);
+    }
+    if (kind == Home::Kind::block) {
+      frame.run.slots[slot] = take_block(nbytes);
+    } else {
+      make_room(nbytes);
+      frame.run.slots[slot] = at::empty({nbytes}, at::kByte).storage();
     }
   }
 }
@@ -347,6 +387,7 @@ void CpuPlan::execute(const PreparedBatch& batch, Frame& frame) const {
         run.slots[slot] = borrowed(address(slot, frame), program_.slots[slot].nbytes);
       }
     }
+    make_room(batch.call_bytes);
     batch.called->add();
     interpreter_->execute(batch.node, run, frame.state);
   } else if (batch.product) {
@@ -501,8 +542,8 @@ std::string CpuPlan::summary() const {
   }
   out << graph_->nodes.size() << " operators: " << kernels << " kernels with " << operators
       << ", the rest " << program_.steps.size() - kernels << " products and calls; "
-      << memory_.batches.size() << " batches, arena " << memory_.arena_bytes << " bytes, at most "
-      << memory_.live_bytes << " of them in use\n";
+      << memory_.batches.size() << " batches, arena " << memory_.arena_bytes
+      << " bytes, with blocks at most " << memory_.live_bytes << " in use\n";
   return out.str();
 }
 
