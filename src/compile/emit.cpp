@@ -215,6 +215,7 @@ class Emitter {
     }
   }
 
+  std::vector<uint32_t> passes_needing() const;
   void decide_scratch();
   int32_t value(int32_t term, int pass);
   int32_t push(codegen::Instruction instruction);
@@ -231,6 +232,8 @@ class Emitter {
   Launch launch_;
   std::vector<int> scratch_;         // by term: its pointer, or -1
   std::vector<char> kept_;           // by term: kept in scratch memory
+  std::vector<int> last_pass_;       // by term: that needs it
+  int pass_ = 0;                     // the current one
   std::vector<int32_t> row_value_;   // by term: instruction
   std::vector<int32_t> pass_value_;  // by term: instruction in the current pass
   std::map<std::tuple<uint32_t, int64_t, Type>, int32_t> pointers_;  // memory, offset in it, type
@@ -292,6 +295,20 @@ int32_t Emitter::access_for(const Access& access, codegen::Use use) {
 int32_t Emitter::scratch_access(int32_t term) {
   const Type type = piece_.terms[term].type;
   if (scratch_[term] < 0) {
+    // Memory of a value that no pass from this one on needs.
+    for (size_t other = 0; other < scratch_.size() && scratch_[term] < 0; ++other) {
+      if (scratch_[other] >= 0 && piece_.terms[other].type == type && last_pass_[other] < pass_ &&
+          std::none_of(
+              scratch_.begin(), scratch_.end(),
+              [&](const int& pointer) {
+                return pointer == scratch_[other] &&
+                       last_pass_[&pointer - scratch_.data()] >= pass_;
+              })) {
+        scratch_[term] = scratch_[other];
+      }
+    }
+  }
+  if (scratch_[term] < 0) {
     scratch_[term] = static_cast<int>(kernel_.pointers.size());
     kernel_.pointers.push_back({type, codegen::Use::scratch});
     launch_.slots.push_back(0);
@@ -320,22 +337,10 @@ int32_t Emitter::scratch_access(int32_t term) {
   return static_cast<int32_t>(kernel_.accesses.size() - 1);
 }
 
-/// Decides which values of elements are kept from one pass over the row to the next.
-void Emitter::decide_scratch() {
-  const size_t count = piece_.terms.size();
-  std::vector<uint32_t> needed(count, 0);  // passes, as bits
-  std::vector<int> costs(count, 0);
-  for (size_t i = 0; i < count; ++i) {
-    costs[i] = codegen::operation(piece_.terms[i].op).cost;
-    operands_of(piece_.terms[i], [&](int32_t operand) {
-      if (depths_.element[operand]) {
-        costs[i] = std::min(costs[i] + costs[operand], 1 << 20);
-      }
-    });
-  }
-  kept_.assign(count, 0);
-  scratch_.assign(count, -1);
-  for (size_t i = count; i-- > 0;) {
+/// By term, as bits: the passes over the row that need it. What is kept needs its operands once.
+std::vector<uint32_t> Emitter::passes_needing() const {
+  std::vector<uint32_t> needed(piece_.terms.size(), 0);
+  for (size_t i = piece_.terms.size(); i-- > 0;) {
     const Term& term = piece_.terms[i];
     const bool root = term.op == Opcode::store || term.op == Opcode::check;
     if (is_reduction(term.op) || (root && depths_.element[i])) {
@@ -344,17 +349,46 @@ void Emitter::decide_scratch() {
     if (!depths_.element[i] && !is_reduction(term.op)) {
       continue;
     }
-    uint32_t passes = needed[i];
-    if (std::popcount(passes) > 1 && costs[i] > kRecomputeLimit &&
-        kernel_.lanes == codegen::Lanes::inner && !root && !is_reduction(term.op)) {
-      kept_[i] = 1;
-      passes &= ~passes + 1;  // only the first computes it
-    }
+    const uint32_t passes = kept_[i] ? needed[i] & (~needed[i] + 1) : needed[i];
     operands_of(term, [&](int32_t operand) {
       if (depths_.element[operand]) {
         needed[operand] |= passes;
       }
     });
+  }
+  return needed;
+}
+
+/// Decides which values of elements are kept from one pass over the row to the next: those that
+/// cost more to compute again from what is kept already.
+void Emitter::decide_scratch() {
+  const size_t count = piece_.terms.size();
+  kept_.assign(count, 0);
+  scratch_.assign(count, -1);
+  last_pass_.assign(count, 0);
+  if (kernel_.lanes != codegen::Lanes::inner) {
+    return;
+  }
+  std::vector<uint32_t> needed = passes_needing();
+  std::vector<int> costs(count, 0);  // in a later pass
+  for (size_t i = 0; i < count; ++i) {
+    const Term& term = piece_.terms[i];
+    if (!depths_.element[i] || is_reduction(term.op)) {
+      continue;
+    }
+    costs[i] = codegen::operation(term.op).cost;
+    operands_of(term,
+                [&](int32_t operand) { costs[i] = std::min(costs[i] + costs[operand], 1 << 20); });
+    if (std::popcount(needed[i]) > 1 && costs[i] > kRecomputeLimit && term.op != Opcode::store &&
+        term.op != Opcode::check) {
+      kept_[i] = 1;
+      costs[i] = codegen::operation(Opcode::load).cost;
+    }
+  }
+  needed = passes_needing();
+  for (size_t i = 0; i < count; ++i) {
+    kept_[i] = kept_[i] && std::popcount(needed[i]) > 1;
+    last_pass_[i] = std::bit_width(needed[i]) - 1;
   }
 }
 
@@ -421,6 +455,7 @@ void Emitter::emit_rows(int depth) {
 }
 
 void Emitter::emit_pass(int pass) {
+  pass_ = pass;
   codegen::Stage stage;
   stage.kind = codegen::Stage::Kind::each;
   stage.begin = static_cast<int32_t>(kernel_.code.size());
