@@ -34,7 +34,6 @@ struct Pass {
 constexpr Pass kPasses[] = {
     {"share", share},         {"inline fills", inline_fills},         {"fuse", fuse},
     {"recompute", recompute}, {"split reductions", split_reductions}, {"drop dead", drop_dead},
-    {"reuse", reuse},
 };
 
 using Clock = std::chrono::steady_clock;

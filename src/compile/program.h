@@ -95,9 +95,6 @@ Program split_reductions(Program program);
 /// Takes away what nothing needs.
 Program drop_dead(Program program);
 
-/// What a kernel makes takes the place of what it reads for the last time.
-Program reuse(Program program);
-
 /// All passes. With TORCH_LAZY_COMPILE_LOG each is logged: its time, and the program after it.
 Program compile(std::shared_ptr<const Graph> graph);
 

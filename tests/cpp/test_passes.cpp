@@ -536,42 +536,6 @@ step 2: call aten::cumsum(slot0 Float[8,8]) -> slot4
 )");
 }
 
-// ---- reuse
-
-TEST_F(Passes, ReuseWritesOverWhatIsReadForTheLastTime) {
-  torch::Tensor x = input({8, 8});
-  Program program = lowered([&] { return Tensors{x.mm(x).neg().mm(x)}; });
-  EXPECT_EQ(lines(program), R"(
-step 0: product slot0 Float[8,8] slot0 Float[8,8] -> slot1
-step 1: piece outer (8,8) inner ()
-  %0 = load f32 slot1 (8,1)
-  %1 = neg f32 %0
-  store f32 slot2 (8,1) %1
-step 2: product slot2 Float[8,8] slot0 Float[8,8] -> slot3
-)");
-  program = compile::reuse(std::move(program));
-  EXPECT_EQ(program.slots[2].base, 1);
-  EXPECT_TRUE(plan_memory(program).homes[2].in_place);
-}
-
-TEST_F(Passes, ReuseLeavesWhatIsReadLaterOrElsewhere) {
-  torch::Tensor x = input({8, 8});
-  // The product is read again; the next one is read transposed; the last one is an input.
-  for (const auto& record : std::vector<std::function<torch::Tensor()>>{
-           [&] {
-             torch::Tensor y = x.mm(x);
-             return y.neg().mm(y);
-           },
-           [&] { return x.mm(x).t().contiguous().mm(x); },
-           [&] { return x.neg().mm(x); },
-       }) {
-    Program program = compile::reuse(lowered([&] { return Tensors{record()}; }));
-    for (const compile::Slot& slot : program.slots) {
-      EXPECT_EQ(slot.base, -1) << text(program);
-    }
-  }
-}
-
 // ---- memory
 
 TEST_F(Passes, MemoryInTheArenaIsUsedAgain) {
