@@ -120,10 +120,7 @@ Program inline_fills(Program program) {
         continue;
       }
       const Access& access = step.piece.accesses[term.place];
-      int64_t elements = 1;
-      for (int k = 0; k < step.piece.rank(); ++k) {
-        elements *= access.strides[k] != 0 ? step.piece.sizes[k] : 1;
-      }
+      const int64_t elements = elements_touched(step.piece, access);
       if (writers[access.slot] != 1 || access.mask >= 0 || !access.lookups.empty() ||
           elements * codegen::size_of(access.type) != program.slots[access.slot].nbytes) {
         continue;

@@ -23,11 +23,8 @@ bool covers(const Program& program, const Piece& piece, uint32_t slot) {
   for (const Term& term : piece.terms) {
     if (term.op == Opcode::store && piece.accesses[term.place].slot == slot) {
       const Access& access = piece.accesses[term.place];
-      int64_t count = access.mask >= 0 || !access.lookups.empty() ? 0 : 1;
-      for (int k = 0; k < piece.rank(); ++k) {
-        count *= access.strides[k] != 0 ? piece.sizes[k] : 1;
-      }
-      elements += count;
+      const bool plain = access.mask < 0 && access.lookups.empty();
+      elements += plain ? elements_touched(piece, access) : 0;
       size = codegen::size_of(access.type);
     }
   }

@@ -206,14 +206,7 @@ bool may_align(const Piece& first, const Access& a, const Piece& second, const A
       !b.lookups.empty() || a.mask >= 0 || b.mask >= 0) {
     return false;
   }
-  auto moving = [](const Piece& piece, const Access& access) {
-    int64_t elements = 1;
-    for (int k = 0; k < piece.rank(); ++k) {
-      elements *= access.strides[k] != 0 ? piece.sizes[k] : 1;
-    }
-    return elements;
-  };
-  return moving(first, a) == moving(second, b);
+  return elements_touched(first, a) == elements_touched(second, b);
 }
 
 }  // namespace

@@ -63,6 +63,14 @@ int32_t Piece::scalar(Scalar scalar) {
   return term;
 }
 
+int64_t elements_touched(const Piece& piece, const Access& access) {
+  int64_t elements = 1;
+  for (int k = 0; k < piece.rank(); ++k) {
+    elements *= access.strides[k] != 0 ? piece.sizes[k] : 1;
+  }
+  return elements;
+}
+
 const Access* store_of(const Piece& piece, uint32_t slot) {
   for (const Term& term : piece.terms) {
     if (term.op == Opcode::store && piece.accesses[term.place].slot == slot) {

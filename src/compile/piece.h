@@ -85,6 +85,9 @@ struct Piece {
 /// By term: whether it differs from element to element of a row.
 std::vector<char> element_terms(const Piece& piece);
 
+/// How many elements an access of the piece touches, as far as its strides say.
+int64_t elements_touched(const Piece& piece, const Access& access);
+
 /// The access of the first store to a slot; null: there is none.
 const Access* store_of(const Piece& piece, uint32_t slot);
 

@@ -19,6 +19,10 @@ struct Recipe {
   std::vector<char> leaves;      // of the piece: stored values that are read instead
   int cost = 0;                  // per element
   int64_t kept = 0;              // bytes that have to live longer
+
+  bool makes(uint32_t slot) const {
+    return std::find(values.begin(), values.end(), slot) != values.end();
+  }
 };
 
 class Recomputer {
@@ -127,7 +131,7 @@ std::optional<Recipe> Recomputer::find_recipe(uint32_t step,
       continue;
     }
     const Access& access = piece.accesses[term.place];
-    if (std::find(values.begin(), values.end(), access.slot) != values.end()) {
+    if (recipe.makes(access.slot)) {
       stack.push_back(term.operands[0]);
     } else if (available(access.slot, until) && overwritten_[access.slot] >= until &&
                access.lookups.empty() && access.mask < 0) {
@@ -183,8 +187,7 @@ Piece make_piece(const Piece& piece, const Recipe& recipe, const Step& reader) {
   auto stored_access = [&](size_t value) -> const Access& {
     for (const Term& term : piece.terms) {
       if (term.op == Opcode::store && term.operands[0] == static_cast<int32_t>(value) &&
-          std::find(recipe.values.begin(), recipe.values.end(), piece.accesses[term.place].slot) ==
-              recipe.values.end()) {
+          !recipe.makes(piece.accesses[term.place].slot)) {
         return piece.accesses[term.place];
       }
     }
@@ -195,8 +198,7 @@ Piece make_piece(const Piece& piece, const Recipe& recipe, const Step& reader) {
     if (term.op == Opcode::store) {
       const Access& access = piece.accesses[term.place];
       const bool wanted =
-          std::find(recipe.values.begin(), recipe.values.end(), access.slot) !=
-              recipe.values.end() &&
+          recipe.makes(access.slot) &&
           std::find(reader.reads.begin(), reader.reads.end(), access.slot) != reader.reads.end();
       if (wanted) {
         made.store(access, moved[term.operands[0]]);
@@ -234,11 +236,7 @@ int64_t bytes_read(const Piece& piece) {
   for (const Term& term : piece.terms) {
     if (term.op == Opcode::load) {
       const Access& access = piece.accesses[term.place];
-      int64_t elements = 1;
-      for (int k = 0; k < piece.rank(); ++k) {
-        elements *= access.strides[k] != 0 ? piece.sizes[k] : 1;
-      }
-      bytes += elements * codegen::size_of(access.type);
+      bytes += elements_touched(piece, access) * codegen::size_of(access.type);
     }
   }
   return bytes;
@@ -280,11 +278,17 @@ bool Recomputer::apply(uint32_t step, const Recipe& recipe) {
 }
 
 void Recomputer::shrink(uint32_t step) {
-  std::vector<uint32_t> values = candidates(step);
   // Alone each must be possible.
-  values.erase(std::remove_if(values.begin(), values.end(),
-                              [&](uint32_t slot) { return !find_recipe(step, {slot}); }),
-               values.end());
+  std::vector<std::pair<int, uint32_t>> alone;  // cost, slot
+  for (uint32_t slot : candidates(step)) {
+    if (const std::optional<Recipe> recipe = find_recipe(step, {slot})) {
+      alone.emplace_back(recipe->cost, slot);
+    }
+  }
+  std::vector<uint32_t> values;
+  for (const auto& [cost, slot] : alone) {
+    values.push_back(slot);
+  }
   while (!values.empty()) {
     const std::optional<Recipe> recipe = find_recipe(step, values);
     int64_t bytes = 0;
@@ -296,9 +300,10 @@ void Recomputer::shrink(uint32_t step) {
       return;
     }
     // Without the one that is the dearest by itself; of equals the first, which others need.
-    auto cost = [&](uint32_t slot) { return find_recipe(step, {slot})->cost; };
-    values.erase(std::max_element(values.begin(), values.end(),
-                                  [&](uint32_t a, uint32_t b) { return cost(a) < cost(b); }));
+    const auto dearest = std::max_element(
+        alone.begin(), alone.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+    values.erase(std::find(values.begin(), values.end(), dearest->second));
+    alone.erase(dearest);
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <c10/core/CPUAllocator.h>
 
+#include <iterator>
 #include <map>
 #include <mutex>
 #include <utility>
@@ -68,8 +69,7 @@ class BlockPool {
     free_.emplace(nbytes, data);
   }
 
-  /// Takes blocks out of the pool, of so many bytes together; what is not enough for a block is
-  /// remembered.
+  /// Takes blocks out of the pool, of at least so many bytes together if there are any.
   std::vector<void*> remove(int64_t nbytes) {
     std::vector<void*> removed;
     std::lock_guard<std::mutex> lock(mutex_);
@@ -86,7 +86,6 @@ class BlockPool {
  private:
   std::mutex mutex_;
   std::multimap<size_t, void*> free_;
-  size_t wanted_ = 0;  // bytes
 };
 
 struct Block {
