@@ -54,6 +54,7 @@ if _load_error is None:
     from torch_lazy.autocast import autocast
     from torch_lazy.backends import backend_name, installed_backends, load_backend
     from torch_lazy.closure import add_step_closure, run_step_closures
+    from torch_lazy.compile import CompileWarning, compile
     from torch_lazy.dlpack import from_dlpack, to_dlpack
     from torch_lazy.patches import install_as_torch_lazy, undo_patches
     from torch_lazy.step import (
@@ -94,12 +95,14 @@ def include_paths() -> list[str]:
 
 
 __all__ = [
+    "CompileWarning",
     "__version__",
     "add_step_closure",
     "autocast",
     "backend_name",
     "closure",
     "cmake_prefix_path",
+    "compile",
     "computation",
     "config",
     "debug",

@@ -22,6 +22,8 @@ def mark_step(device: str = "", wait: bool = False) -> None:
         device: like "lazy" or "lazy:1".
         wait: whether to return only when the results are there.
     """
+    if _C.is_recording():
+        return  # a recorded function is one step, which ends with it
     _C._lazy._mark_step(device, [], wait=wait)
     run_step_closures()
 
@@ -32,6 +34,8 @@ def sync(tensors: torch.Tensor | Iterable[torch.Tensor] | None = None, wait: boo
     Tensors of other devices are ignored.
     """
     if tensors is None:
+        if _C.is_recording():
+            return
         _C.sync_all(wait)
         return
     if isinstance(tensors, torch.Tensor):

@@ -23,6 +23,7 @@ struct Scopes {
 
 thread_local Scopes scopes;
 thread_local std::vector<SourceLocation> source_scopes;  // innermost last
+thread_local bool keeps_source_lines = false;
 
 /// "step" of "void Trainer::step(int)".
 std::string plain_name(std::string signature) {
@@ -92,10 +93,14 @@ std::string innermost_source_scope() {
   return here.file + ":" + std::to_string(here.line) + " " + here.function;
 }
 
+void keep_source_lines(bool keep) {
+  keeps_source_lines = keep;
+}
+
 std::string source_for_node() {
   const Settings& s = settings();
-  const bool wanted =
-      s.source_lines.load(std::memory_order_relaxed) || s.ir_debug.load(std::memory_order_relaxed);
+  const bool wanted = keeps_source_lines || s.source_lines.load(std::memory_order_relaxed) ||
+                      s.ir_debug.load(std::memory_order_relaxed);
   return wanted ? hooks::source_line() : std::string();
 }
 

@@ -12,6 +12,9 @@ namespace torch_lazy {
 /// or TORCH_LAZY_IR_DEBUG ask for it. Not under the graph lock: it may take the interpreter's.
 std::string source_for_node();
 
+/// Keeps the lines of what this thread records, whatever the settings say.
+void keep_source_lines(bool keep);
+
 /// The scope to keep with it; null outside of scopes, or unless TORCH_LAZY_IR_DEBUG asks for it.
 /// Nodes of one scope share the text.
 std::shared_ptr<const std::string> scope_for_node();

@@ -12,6 +12,7 @@
 #include "ir/trace.h"
 #include "runtime/executor.h"
 #include "runtime/failure.h"
+#include "runtime/watch.h"
 #include <torch_lazy/backend.h>
 
 #include <ATen/ATen.h>
@@ -100,6 +101,7 @@ bool append_node(Call& call, Description& description, c10::ArrayRef<at::Tensor>
   node->scope = scope_for_node();
   const bool overwritten = overwrites_all(call);
 
+  watch_call();
   GraphLock lock;
   Program& program = Program::instance();
   check_operands(buffers, overwritten);
@@ -108,6 +110,9 @@ bool append_node(Call& call, Description& description, c10::ArrayRef<at::Tensor>
     Value* value = nullptr;
     if (!buffers[i]) {
       value = program.make_data(std::move(uploads[uploaded++]));
+      if (Watch* w = watch()) {
+        w->add_upload(value, *call.tensors[i], Layout::of(*call.tensors[i]), lock);
+      }
     } else {
       value = program.value_of(*buffers[i]);
       if (i == 0 && overwritten && (value->pending() || value->failure)) {

@@ -5,6 +5,7 @@
 #include "ir/description_table.h"
 #include "runtime/executor.h"
 #include "runtime/real_tensor.h"
+#include "runtime/watch.h"
 #include <torch_lazy/backend.h>
 
 #include <ATen/ATen.h>
@@ -192,6 +193,7 @@ void learn(const Call& call, const Stack& results) {
 
 void execute_now(Call& call, Stack* stack, bool observe_layouts) {
   metrics::count_fallback(call.op.name);
+  watch_obstacle(call.op.name + " is executed at once");
   ExecutionLock execution;
   RealWorld world(call);
   Stack real = world.arguments();
@@ -227,7 +229,13 @@ void draw_now(Call& call, Stack* stack) {
     BelowEverything below;
     call.op.handle.redispatchBoxed(c10::DispatchKeySet(real_key()), &real);
   }
-  set_buffer_data(buffer, std::move(memory));
+  Value* value = set_buffer_data(buffer, std::move(memory));
+  if (Watch* w = watch()) {
+    Draw draw{&call.op, call.arguments.vec(), Layout::of(self), buffer.nbytes};
+    draw.arguments[0] = c10::IValue();
+    GraphLock lock;
+    w->add_draw(value, std::move(draw), lock);
+  }
   torch::jit::drop(*stack, call.arguments.size());
   stack->emplace_back(self);
 }

@@ -7,6 +7,7 @@
 #include "capture/tensor.h"
 #include "runtime/executor.h"
 #include "runtime/real_tensor.h"
+#include "runtime/watch.h"
 #include <torch_lazy/backend.h>
 
 #include <ATen/ATen.h>
@@ -90,17 +91,10 @@ at::Tensor capture_one(const char* name, Stack stack) {
   return stack[0].toTensor();
 }
 
-/// Memory of the real device with `source` copied into it in the layout of `like`.
-c10::Storage upload(const at::Tensor& source, const Layout& like, int64_t nbytes) {
-  c10::Storage memory = allocate(nbytes);
-  BelowEverything below;
-  real_tensor(memory, like).copy_(source);
-  return memory;
-}
-
 at::Tensor& copy_(at::Tensor& self, const at::Tensor& source, bool non_blocking) {
   if (!is_lazy(self)) {
     metrics::counter("lazy::copy_to_host").add();
+    watch_obstacle("it copies a tensor to the CPU");
     fault_point(Stage::read);
     RealCopySource from(source);
     self.copy_(from.tensor(), non_blocking);
@@ -117,13 +111,13 @@ at::Tensor& copy_(at::Tensor& self, const at::Tensor& source, bool non_blocking)
                                 " into a lazy tensor");
     at::Tensor expanded = *at::expand_inplace(self, source, "copy_");
     if (covers_storage(self)) {
-      Buffer& buffer = buffer_of(self);
-      set_buffer_data(buffer, upload(expanded, Layout::of(self), buffer.nbytes));
+      upload_to_buffer(buffer_of(self), expanded, Layout::of(self));
       return self;
     }
-    at::Tensor plain = at::empty(source.sizes(), source.options().device(real_device()));
-    plain.copy_(source);
-    from = adopt(plain, self.device().index());
+    const Layout dense = dense_layout(source.sizes(), source.scalar_type(), std::nullopt);
+    from = make_undefined(dense, static_cast<int64_t>(source.numel() * source.itemsize()),
+                          self.device().index());
+    upload_to_buffer(buffer_of(from), source, dense);
   }
   capture_one("aten::copy_", {self, from, non_blocking});
   return self;
@@ -181,6 +175,7 @@ at::Tensor to_copy(const at::Tensor& self, std::optional<at::ScalarType> dtype,
                                           non_blocking, memory_format});
   }
   metrics::counter("lazy::copy_to_host").add();
+  watch_obstacle("it copies a tensor to the CPU");
   fault_point(Stage::read);
   RealCopySource from(self);
   return at::_to_copy(from.tensor(),
@@ -193,6 +188,7 @@ at::Tensor to_copy(const at::Tensor& self, std::optional<at::ScalarType> dtype,
 
 at::Scalar local_scalar_dense(const at::Tensor& self) {
   metrics::count_fallback("aten::_local_scalar_dense");
+  watch_obstacle("it reads a number out of a tensor, as .item() does");
   fault_point(Stage::read);
   return RealCopySource(self).tensor().item();
 }

@@ -4,6 +4,7 @@
 #include "capture/autocast.h"
 #include "runtime/executor.h"
 #include "runtime/real_tensor.h"
+#include "runtime/watch.h"
 #include <torch_lazy/backend.h>
 
 #include <ATen/ATen.h>
@@ -56,11 +57,12 @@ void free_buffer(void* context) {
   delete buffer;
 }
 
+std::atomic<uint64_t> last_id{0};
+
 c10::DataPtr make_buffer(size_t nbytes, c10::DeviceIndex device) {
   static auto* addresses = new Addresses();
   auto* buffer = new Buffer();
-  static std::atomic<uint64_t> ids{0};
-  buffer->id = ++ids;
+  buffer->id = ++last_id;
   buffer->nbytes = static_cast<int64_t>(nbytes);
   buffer->device = device;
   return c10::DataPtr(addresses->next(buffer->nbytes), buffer, &free_buffer,
@@ -107,6 +109,10 @@ Buffer& buffer_of(const at::Tensor& tensor) {
   return *static_cast<Buffer*>(pointer.get_context());
 }
 
+uint64_t last_buffer_id() {
+  return last_id;
+}
+
 c10::DeviceIndex checked_index(at::Device device) {
   TORCH_CHECK(device.type() == at::kLazy, "torch-lazy: expected a lazy device, but got ", device);
   // On the CPU all lazy devices are the same memory and cores, so any number will do.
@@ -134,12 +140,26 @@ at::Tensor make_undefined(const Layout& layout, int64_t nbytes, c10::DeviceIndex
   return make_tensor(make_storage(nbytes, device), layout);
 }
 
-void set_buffer_data(Buffer& buffer, c10::Storage data) {
+Value* set_buffer_data(Buffer& buffer, c10::Storage data) {
   GraphLock lock;
   Program& program = Program::instance();
   Value* value = program.make_value(buffer.nbytes);
   program.assign(buffer, value, lock);
   program.set_data(value, std::move(data));
+  return value;
+}
+
+void upload_to_buffer(Buffer& buffer, const at::Tensor& source, const Layout& layout) {
+  c10::Storage memory = allocate(buffer.nbytes);
+  {
+    BelowEverything below;
+    real_tensor(memory, layout).copy_(source);
+  }
+  Value* value = set_buffer_data(buffer, std::move(memory));
+  if (Watch* w = watch()) {
+    GraphLock lock;
+    w->add_upload(value, source, layout, lock);
+  }
 }
 
 at::Tensor adopt(const at::Tensor& real, c10::DeviceIndex device) {

@@ -19,6 +19,9 @@ inline bool is_lazy(const at::Tensor& tensor) {
 /// The buffer behind a lazy tensor; raises a clear error for a lazy tensor that is not ours.
 Buffer& buffer_of(const at::Tensor& tensor);
 
+/// The id of the buffer that was made last.
+uint64_t last_buffer_id();
+
 /// The number of a lazy device; raises a clear error for one that does not exist.
 c10::DeviceIndex checked_index(at::Device device);
 
@@ -37,8 +40,11 @@ at::Tensor make_undefined(const Layout& layout, int64_t nbytes, c10::DeviceIndex
 /// A lazy tensor that takes over the memory of a plain tensor of the real device.
 at::Tensor adopt(const at::Tensor& real, c10::DeviceIndex device);
 
-/// Gives the buffer real memory as its current value.
-void set_buffer_data(Buffer& buffer, c10::Storage data);
+/// Gives the buffer real memory as its current value, and returns that.
+Value* set_buffer_data(Buffer& buffer, c10::Storage data);
+
+/// The same for data that comes from a plain tensor, which lies there as `layout` says.
+void upload_to_buffer(Buffer& buffer, const at::Tensor& source, const Layout& layout);
 
 /// Grows a storage, keeping its content.
 void grow_storage(const c10::Storage& storage, int64_t nbytes);

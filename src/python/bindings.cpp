@@ -7,6 +7,7 @@
 #include "capture/autocast.h"
 #include "ir/node.h"
 #include "python/backends.h"
+#include "python/compile_bindings.h"
 #include "python/lazy_bindings.h"
 #include "runtime/executor.h"
 #include <torch_lazy/torch_lazy.h>
@@ -214,6 +215,7 @@ PYBIND11_MODULE(_C, m) {
   m.def("discard_pending", &discard_pending, Release());
   m.def("clear_autocast_cache", &clear_autocast_cache);
   m.def("add_autocast_key", &add_autocast_key, py::arg("tensor"));
+  bind_compile(m);
   bind_lazy(m);
 }
 

@@ -12,6 +12,7 @@
 #include "runtime/graph_report.h"
 #include "runtime/real_tensor.h"
 #include "runtime/selection.h"
+#include "runtime/watch.h"
 
 #include <ATen/ATen.h>
 
@@ -131,10 +132,25 @@ void report(const SyncRequest& request, const Flight& flight, bool cached) {
   }
 }
 
-/// Puts what is asked for into the queue; null: there was nothing to do.
-FlightPtr schedule(const SyncRequest& request) {
-  SchedulingLock scheduling;
-  Prepared prepared = prepare(request);
+/// Everything that is pending; `see` looks at it before it is scheduled.
+Prepared prepare_seen(const std::function<void(const Collection&)>& see) {
+  GraphLock lock;
+  SyncRequest everything;
+  everything.everything = true;
+  auto flight = std::make_shared<Flight>();
+  flight->collection = collect(select_nodes(everything, /*inside_run=*/false));
+  see(flight->collection);
+  Prepared prepared;
+  if (!flight->collection.nodes.empty()) {
+    start(*flight);
+    prepared.flight = std::move(flight);
+  }
+  Program::instance().segment().leave();
+  return prepared;
+}
+
+/// Puts what was prepared into the queue; null: there was nothing to do.
+FlightPtr schedule(const SyncRequest& request, Prepared prepared) {
   FlightPtr flight = std::move(prepared.flight);
   if (!flight) {
     return nullptr;
@@ -167,6 +183,11 @@ FlightPtr schedule(const SyncRequest& request) {
   return flight;
 }
 
+FlightPtr schedule(const SyncRequest& request) {
+  SchedulingLock scheduling;
+  return schedule(request, prepare(request));
+}
+
 void raise_failure(const Flight& flight) {
   if (flight.failure && !flight.failure->delivered) {
     raise(*flight.failure);
@@ -180,6 +201,7 @@ void run(const SyncRequest& request) {
   if (!flight) {
     return;
   }
+  watch_obstacle("what it recorded runs before it has ended");
   if (is_asynchronous()) {
     wait_while_far_ahead();
     return;
@@ -273,6 +295,22 @@ void run_all(std::optional<c10::DeviceIndex> device) {
   request.everything = true;
   request.device = device;
   run(request);
+}
+
+std::shared_ptr<Plan> run_seen(const std::function<void(const Collection&)>& see) {
+  FlightPtr flight;
+  {
+    SchedulingLock scheduling;
+    SyncRequest everything;
+    everything.everything = true;
+    flight = schedule(everything, prepare_seen(see));
+  }
+  if (!flight) {
+    return nullptr;
+  }
+  wait_for(flight);
+  raise_failure(*flight);
+  return flight->plan;
 }
 
 void run_live(std::optional<c10::DeviceIndex> device,
@@ -388,6 +426,9 @@ void wait_for_device() {
 }
 
 bool over_limit(const Program& program) {
+  if (watch()) {
+    return false;  // what is replayed is one graph
+  }
   const Settings& s = settings();
   const auto pending = static_cast<int64_t>(program.pending());
   const int64_t most = s.max_nodes.load(std::memory_order_relaxed);

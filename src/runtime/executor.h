@@ -19,6 +19,10 @@ namespace torch_lazy {
 /// that the program has not seen yet; where execution is synchronous, also those of this one.
 TORCH_LAZY_API void run_all(std::optional<c10::DeviceIndex> device = std::nullopt);
 
+/// Runs everything that is pending as one graph and returns its plan; null: there was nothing.
+/// `see` looks at it first, under the graph lock.
+std::shared_ptr<Plan> run_seen(const std::function<void(const Collection&)>& see);
+
 /// Schedules what those live buffers need, of one device or of all, that `wanted` says yes to. It
 /// is asked under the graph lock.
 void run_live(std::optional<c10::DeviceIndex> device,

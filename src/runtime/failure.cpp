@@ -26,12 +26,12 @@ std::string what(const std::exception_ptr& error) {
   }
 }
 
-std::string describe(const Node& node, const std::string& what) {
+std::string describe(const Description& call, const std::string& source, const std::string& what) {
   std::ostringstream out;
-  out << what << "\n(torch-lazy: raised by " << node.description->call_text()
+  out << what << "\n(torch-lazy: raised by " << call.call_text()
       << ", recorded earlier and executed now";
-  if (!node.source.empty()) {
-    out << "; called at " << node.source;
+  if (!source.empty()) {
+    out << "; called at " << source;
   } else {
     out << "; TORCH_LAZY_SOURCE_LINES=1 adds the line that called it";
   }
@@ -107,9 +107,10 @@ bool is_one_of(const std::exception_ptr& error) {
 
 }  // namespace
 
-std::shared_ptr<Failure> make_failure(const Node& node, const std::exception_ptr& error) {
+std::shared_ptr<Failure> make_failure(const Description& call, const std::string& source,
+                                      const std::exception_ptr& error) {
   auto failure = std::make_shared<Failure>();
-  failure->message = describe(node, what(error));
+  failure->message = describe(call, source, what(error));
   failure->original = error;
   return failure;
 }

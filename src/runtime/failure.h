@@ -9,8 +9,9 @@
 
 namespace torch_lazy {
 
-/// The error of a node that could not be executed, with its operator, shapes and source line.
-std::shared_ptr<Failure> make_failure(const Node& node, const std::exception_ptr& error);
+/// The error of a call that could not be executed, with its operator, shapes and source line.
+std::shared_ptr<Failure> make_failure(const Description& call, const std::string& source,
+                                      const std::exception_ptr& error);
 
 /// Raises it, with eager's type.
 [[noreturn]] void raise(Failure& failure);

@@ -219,7 +219,8 @@ void fly(Flight& flight) {
   }
   if (error) {
     run.completed = std::min(run.completed, c.nodes.size() - 1);
-    flight.failure = make_failure(*c.nodes[run.completed], error);
+    const Node& node = *c.nodes[run.completed];
+    flight.failure = make_failure(*node.description, node.source, error);
     flight.failure->scheduler = flight.scheduler;
   } else {
     run.completed = c.nodes.size();

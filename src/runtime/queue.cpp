@@ -291,6 +291,17 @@ void enqueue(const FlightPtr& flight) {
   }
 }
 
+void execute(Executable& executable, Run& run) {
+  struct Inside {
+    Inside() { ++runs_inside; }
+    ~Inside() { --runs_inside; }
+  } inside;
+  static metrics::Metric& time = metrics::metric("ExecuteTime", metrics::Kind::time);
+  metrics::TimedSection timed(time);
+  hooks::AllowOtherThreads allow;
+  executable.run(run);
+}
+
 void wait_for(const FlightPtr& flight) {
   auto done = [&] { return flight->state == Flight::State::done; };
   if (!is_asynchronous()) {

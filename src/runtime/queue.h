@@ -41,6 +41,10 @@ void enqueue(const FlightPtr& flight);
 /// Waits while the program is too far ahead of its device.
 void wait_while_far_ahead();
 
+/// Runs a plan on this thread, at once. Everything that was scheduled has finished, and the caller
+/// holds the execution lock.
+void execute(Executable& executable, Run& run);
+
 /// Returns when the flight is done. Inside a run what can be executed is; a flight that cannot,
 /// because it waits for the one that is running here, is put back among what is pending.
 void wait_for(const FlightPtr& flight);

@@ -1,0 +1,260 @@
+// Calls of compiled functions. Python (torch_lazy/compile.py) records a function and finds out what
+// it depends on; here a call is recognised and replayed without Python.
+#include "python/compile_bindings.h"
+
+#include "base/metrics.h"
+#include "python/call_key.h"
+#include "python/guards.h"
+#include "replay/recording.h"
+
+#include <torch/csrc/autograd/python_variable.h>
+
+#include <memory>
+#include <utility>
+
+namespace py = pybind11;
+
+namespace torch_lazy {
+namespace {
+
+/// A recording that can be replayed while its guards hold.
+struct Variant {
+  std::shared_ptr<Recording> recording;
+  Guards guards;
+  std::vector<py::object> slots;  // tensors besides the arguments, which the guards guard
+  std::vector<py::object> slot_hosts;
+  std::vector<py::object> results;  // by leaf: a value that is always the same, or none
+  std::vector<bool> is_tensor;      // by leaf
+  py::object rebuild;               // makes the tree of leaves; none: the one leaf is the result
+  py::object numbers;               // changed numbers -> [(place, number)]; none: not known
+  py::object attempt;               // what Python keeps of the recorded call
+  uint64_t calls = 0;
+
+  Variant(std::shared_ptr<Recording> r, const py::list& guard_list)
+      : recording(std::move(r)), guards(guard_list) {}
+};
+
+using VariantPtr = std::shared_ptr<Variant>;
+
+struct Signature {
+  CallKey key;
+  std::vector<VariantPtr> variants;
+  py::object record;  // what Python keeps of its attempts
+
+  explicit Signature(CallKey k) : key(std::move(k)) {}
+};
+
+using SignaturePtr = std::shared_ptr<Signature>;
+
+enum class Outcome : int { replayed, inline_call, traced, verified };
+
+class CompiledCalls {
+ public:
+  explicit CompiledCalls(size_t limit) : limit_(limit) {}
+
+  /// (outcome, result or signature, variant)
+  py::tuple call(const py::tuple& args, const py::dict& kwargs) {
+    if (is_recording()) {
+      return outcome(Outcome::inline_call, py::none());
+    }
+    CallKey key(args, kwargs);
+    SignaturePtr signature = find(key);
+    for (size_t i = 0; i < signature->variants.size(); ++i) {
+      VariantPtr variant = signature->variants[i];
+      const Guards::Result held = variant->guards.check();
+      if (held == Guards::Result::stale) {
+        signature->variants.erase(signature->variants.begin() + static_cast<ptrdiff_t>(i--));
+        continue;
+      }
+      if (held == Guards::Result::other) {
+        continue;
+      }
+      if (!ready_to_replay()) {
+        return outcome(Outcome::inline_call, py::none());
+      }
+      tensors_.clear();
+      hosts_.clear();
+      for (const at::Tensor* tensor : key.tensors()) {
+        (tensor->is_lazy() ? tensors_ : hosts_).push_back(tensor);
+      }
+      append(variant->slots, tensors_);
+      append(variant->slot_hosts, hosts_);
+      if (!matches(*variant->recording, tensors_, hosts_)) {
+        continue;
+      }
+      std::vector<c10::IValue> numbers;
+      if (variant->guards.numbers_changed() && !renumber(*variant, numbers)) {
+        return outcome(Outcome::verified, py::cast(signature), py::cast(variant));
+      }
+      const uint64_t calls = ++variant->calls;
+      if (calls >= 8 && (calls & (calls - 1)) == 0) {
+        return outcome(Outcome::verified, py::cast(signature), py::cast(variant));
+      }
+      if (i > 0) {
+        std::swap(signature->variants[i], signature->variants[0]);
+      }
+      return outcome(Outcome::replayed, result(*variant, std::move(numbers)));
+    }
+    return outcome(Outcome::traced, py::cast(signature));
+  }
+
+  void clear() { signatures_.clear(); }
+  const std::vector<SignaturePtr>& signatures() const { return signatures_; }
+
+ private:
+  static py::tuple outcome(Outcome what, py::object value, py::object variant = py::none()) {
+    if (what == Outcome::traced || what == Outcome::verified) {
+      static metrics::Counter& recorded = metrics::counter("ReplayRecorded");
+      recorded.add();
+    }
+    return py::make_tuple(static_cast<int>(what), std::move(value), std::move(variant));
+  }
+
+  static void append(const std::vector<py::object>& objects,
+                     std::vector<const at::Tensor*>& tensors) {
+    for (const py::object& object : objects) {
+      tensors.push_back(&THPVariable_Unpack(object.ptr()));
+    }
+  }
+
+  SignaturePtr find(CallKey& key) {
+    for (size_t i = 0; i < signatures_.size(); ++i) {
+      if (signatures_[i]->key == key) {
+        SignaturePtr found = signatures_[i];
+        if (i > 0) {  // the latest first
+          signatures_.erase(signatures_.begin() + static_cast<ptrdiff_t>(i));
+          signatures_.insert(signatures_.begin(), found);
+        }
+        return found;
+      }
+    }
+    signatures_.insert(signatures_.begin(), std::make_shared<Signature>(key.kept()));
+    signatures_.front()->record = py::none();
+    if (signatures_.size() > limit_) {
+      signatures_.pop_back();
+    }
+    return signatures_.front();
+  }
+
+  /// The numbers of this call where some that have slots changed. False: it is not known how.
+  static bool renumber(const Variant& variant, std::vector<c10::IValue>& numbers) {
+    if (variant.numbers.is_none()) {
+      return false;
+    }
+    py::object changed = variant.numbers(variant.guards.numbers());
+    if (changed.is_none()) {
+      return false;
+    }
+    numbers = variant.recording->numbers;
+    for (const py::handle& item : changed) {
+      auto [place, number] = py::cast<std::pair<size_t, double>>(item);
+      numbers.at(place) = c10::IValue(c10::Scalar(number));
+    }
+    return true;
+  }
+
+  py::object result(const Variant& variant, std::vector<c10::IValue> numbers) {
+    std::vector<at::Tensor> tensors =
+        replay(*variant.recording, tensors_, hosts_, std::move(numbers));
+    size_t next = 0;
+    auto leaf = [&](size_t i) {
+      return variant.is_tensor[i]
+                 ? py::reinterpret_steal<py::object>(THPVariable_Wrap(std::move(tensors[next++])))
+                 : variant.results[i];
+    };
+    if (variant.rebuild.is_none()) {
+      return leaf(0);
+    }
+    py::list leaves;
+    for (size_t i = 0; i < variant.is_tensor.size(); ++i) {
+      leaves.append(leaf(i));
+    }
+    return variant.rebuild(leaves);
+  }
+
+  size_t limit_;
+  std::vector<SignaturePtr> signatures_;  // the latest first
+  std::vector<const at::Tensor*> tensors_;
+  std::vector<const at::Tensor*> hosts_;
+};
+
+
+}  // namespace
+
+void bind_compile(py::module_& m) {
+  m.def("is_recording", &is_recording);
+
+  py::class_<Recording, std::shared_ptr<Recording>>(m, "Recording")
+      .def_readonly("obstacle", &Recording::obstacle)
+      .def_property_readonly("nodes",
+                             [](const Recording& r) {
+                               return r.plan ? r.plan->graph->nodes.size() : 0;
+                             })
+      .def_property_readonly("numbers",
+                             [](const Recording& r) {
+                               py::list numbers;
+                               for (const c10::IValue& number : r.numbers) {
+                                 if (number.isDouble()) {
+                                   numbers.append(number.toDouble());
+                                 } else {
+                                   numbers.append(py::none());
+                                 }
+                               }
+                               return numbers;
+                             })
+      .def("number_place", &Recording::number_place, py::arg("number"));
+  m.def("recording_difference", &difference);
+  m.def("different_numbers", &different_numbers);
+
+  py::class_<Recorder>(m, "Recorder")
+      .def(py::init([](std::vector<at::Tensor> known, std::vector<at::Tensor> hosts,
+                       std::vector<uint32_t> donated) {
+             py::gil_scoped_release release;
+             return std::make_unique<Recorder>(std::move(known), std::move(hosts),
+                                               std::move(donated));
+           }),
+           py::arg("known"), py::arg("hosts"), py::arg("donated"))
+      .def(
+          "finish",
+          [](Recorder& recorder, const std::vector<at::Tensor>& results,
+             const std::vector<bool>& consumed) {
+            py::gil_scoped_release release;
+            return std::make_shared<Recording>(recorder.finish(results, consumed));
+          },
+          py::arg("results"), py::arg("consumed"));
+
+  py::class_<Variant, VariantPtr>(m, "Variant")
+      .def(py::init<std::shared_ptr<Recording>, const py::list&>(), py::arg("recording"),
+           py::arg("guards"))
+      .def_readwrite("recording", &Variant::recording)
+      .def_readwrite("slots", &Variant::slots)
+      .def_readwrite("slot_hosts", &Variant::slot_hosts)
+      .def_readwrite("results", &Variant::results)
+      .def_readwrite("is_tensor", &Variant::is_tensor)
+      .def_readwrite("rebuild", &Variant::rebuild)
+      .def_readwrite("numbers", &Variant::numbers)
+      .def_readwrite("attempt", &Variant::attempt)
+      .def_readwrite("calls", &Variant::calls)
+      .def("set_guards", [](Variant& v, const py::list& guards) { v.guards = Guards(guards); });
+
+  py::class_<Signature, SignaturePtr>(m, "Signature")
+      .def_readwrite("variants", &Signature::variants)
+      .def_readwrite("record", &Signature::record)
+      .def_property_readonly("text", [](const Signature& s) { return s.key.text(); });
+
+  py::class_<CompiledCalls>(m, "CompiledCalls")
+      .def(py::init<size_t>(), py::arg("limit"))
+      .def("call", &CompiledCalls::call, py::arg("args"), py::arg("kwargs"))
+      .def("clear", &CompiledCalls::clear)
+      .def_property_readonly("signatures", &CompiledCalls::signatures);
+  m.def("call_tensors", [](const py::tuple& args, const py::dict& kwargs) {
+    CallKey key(args, kwargs);
+    std::vector<at::Tensor> tensors;
+    for (const at::Tensor* tensor : key.tensors()) {
+      tensors.push_back(*tensor);
+    }
+    return tensors;
+  });
+}
+
+}  // namespace torch_lazy

@@ -1,0 +1,131 @@
+#include "python/guards.h"
+
+#include <algorithm>
+
+namespace py = pybind11;
+
+namespace torch_lazy {
+namespace {
+
+/// A number that is another one whenever the dict has changed; 0: there is none.
+uint64_t version_of(PyObject* dict) {
+#if PY_VERSION_HEX < 0x030C0000
+  return reinterpret_cast<PyDictObject*>(dict)->ma_version_tag;
+#else
+  (void)dict;
+  return 0;
+#endif
+}
+
+bool same_value(PyObject* a, PyObject* b) {
+  if (a == b) {
+    return true;
+  }
+  if (Py_TYPE(a) != Py_TYPE(b)) {
+    return false;
+  }
+  const int equal = PyObject_RichCompareBool(a, b, Py_EQ);
+  if (equal < 0) {
+    PyErr_Clear();
+  }
+  return equal == 1;
+}
+
+}  // namespace
+
+Guards::Guards(const py::list& list) {
+  for (const py::handle& entry : list) {
+    auto tuple = py::cast<py::tuple>(entry);
+    Container container;
+    container.object = tuple[0];
+    container.size = py::cast<Py_ssize_t>(tuple[2]);
+    PyObject* object = container.object.ptr();
+    container.kind = PyDict_Check(object)   ? Container::Kind::dict
+                     : PyList_Check(object) ? Container::Kind::list
+                                            : Container::Kind::cell;
+    TORCH_CHECK_TYPE(container.kind != Container::Kind::cell || PyCell_Check(object),
+                     "torch-lazy: a guard's container is a dict, a list or a cell");
+    for (const py::handle& described : tuple[1]) {
+      auto parts = py::cast<py::tuple>(described);
+      Item item;
+      item.key = parts[0];
+      if (container.kind == Container::Kind::list) {
+        item.place = py::cast<Py_ssize_t>(item.key);
+      }
+      item.expected = parts[1];
+      item.mode = static_cast<Mode>(py::cast<int>(parts[2]));
+      if (item.mode == Mode::number) {
+        item.number = recorded_numbers_.size();
+        recorded_numbers_.push_back(py::cast<double>(item.expected));
+      }
+      container.items.push_back(std::move(item));
+    }
+    containers_.push_back(std::move(container));
+  }
+  numbers_ = recorded_numbers_;
+}
+
+Guards::Result Guards::check(const Item& item, PyObject* found) {
+  switch (item.mode) {
+    case Mode::object:
+      return found == item.expected.ptr() ? Result::hold : Result::stale;
+    case Mode::value:
+      return found && same_value(found, item.expected.ptr()) ? Result::hold : Result::other;
+    case Mode::number:
+      if (!found || !PyFloat_CheckExact(found)) {
+        return Result::other;
+      }
+      numbers_[item.number] = PyFloat_AS_DOUBLE(found);
+      return Result::hold;
+  }
+  return Result::stale;
+}
+
+Guards::Result Guards::check(Container& container) {
+  PyObject* object = container.object.ptr();
+  const uint64_t version =
+      container.kind == Container::Kind::dict ? version_of(object) : uint64_t{0};
+  if (version != 0 && version == container.version) {
+    return Result::hold;
+  }
+  if (container.size >= 0 && PyObject_Size(object) != container.size) {
+    return Result::stale;
+  }
+  Result result = Result::hold;
+  for (const Item& item : container.items) {
+    PyObject* found = nullptr;
+    switch (container.kind) {
+      case Container::Kind::dict:
+        found = PyDict_GetItemWithError(object, item.key.ptr());
+        PyErr_Clear();
+        break;
+      case Container::Kind::list:
+        found = item.place < PyList_GET_SIZE(object) ? PyList_GET_ITEM(object, item.place) : nullptr;
+        break;
+      case Container::Kind::cell:
+        found = PyCell_GET(object);
+        break;
+    }
+    result = std::max(result, check(item, found));
+    if (result == Result::stale) {
+      return result;
+    }
+  }
+  if (result == Result::hold) {
+    container.version = version;
+  }
+  return result;
+}
+
+Guards::Result Guards::check() {
+  Result result = Result::hold;
+  for (Container& container : containers_) {
+    result = std::max(result, check(container));
+    if (result == Result::stale) {
+      break;
+    }
+  }
+  return result;
+}
+
+}  // namespace torch_lazy

@@ -1,0 +1,311 @@
+// Recording a call.
+#include "capture/tensor.h"
+#include "replay/recording.h"
+#include "runtime/executor.h"
+#include "runtime/queue.h"
+#include "runtime/real_tensor.h"
+
+#include <algorithm>
+#include <unordered_map>
+
+namespace torch_lazy {
+namespace {
+
+/// Data that is the same in every call, or that an argument has.
+HostData host_data(const Upload& upload, const std::vector<at::Tensor>& hosts) {
+  HostData data;
+  data.layout = upload.layout;
+  data.nbytes = upload.nbytes;
+  for (size_t i = 0; i < hosts.size(); ++i) {
+    if (upload.source.is_alias_of(hosts[i])) {
+      data.argument = static_cast<int>(i);
+      data.source = Layout::of(upload.source);
+      return data;
+    }
+  }
+  data.constant = allocate(upload.nbytes);
+  BelowEverything below;
+  real_tensor(data.constant, data.layout).copy_(upload.source);
+  return data;
+}
+
+std::string at_line(const std::string& line) {
+  return line.empty() ? "" : " (" + line + ")";
+}
+
+/// What is there after the call, under the graph lock.
+class Findings {
+ public:
+  Findings(Recording& recording, const Collection& collection, const Watch& watch,
+           const std::vector<Buffer*>& buffers, const std::vector<Value*>& entry)
+      : recording_(recording), collection_(collection) {
+    for (uint32_t i = 0; i < watch.drawn().size(); ++i) {
+      origin_[watch.drawn()[i]] = {Content::Kind::draw, i};
+    }
+    for (uint32_t i = 0; i < watch.uploaded().size(); ++i) {
+      origin_[watch.uploaded()[i]] = {Content::Kind::upload, i};
+    }
+    for (uint32_t i = 0; i < buffers.size(); ++i) {
+      origin_[entry[i]] = {Content::Kind::entry, i};
+      known_[buffers[i]] = i;
+    }
+  }
+
+  void program() {
+    const Collection& c = collection_;
+    recording_.signature = c.signature;
+    recording_.numbers = c.numbers;
+    for (size_t i = 0; i < c.parameters.size(); ++i) {
+      const Value* value = c.values[c.parameters[i]];
+      auto found = origin_.find(value);
+      Content content{Content::Kind::undefined, 0};
+      if (found != origin_.end()) {
+        content = found->second;
+      } else if (!c.fresh[i]) {
+        obstacle("it reads a tensor that is no argument of it and held by nothing it refers to" +
+                 at_line(first_reader(value)));
+      }
+      recording_.parameters.push_back(content);
+    }
+    std::unordered_map<uint64_t, uint32_t> by_id;
+    for (const auto& [buffer, index] : known_) {
+      by_id[buffer->id] = index;
+    }
+    recording_.versions.resize(known_.size());
+    for (uint32_t i = 0; i < c.nodes.size(); ++i) {
+      const Node& node = *c.nodes[i];
+      recording_.lines.push_back(node.source);
+      for (size_t k = node.description->fresh.size(); k < node.outputs.size(); ++k) {
+        const Value* output = node.outputs[k];
+        auto known = output ? by_id.find(output->origin) : by_id.end();
+        if (known != by_id.end()) {
+          recording_.versions[known->second].push_back({i, output->slot});
+        }
+      }
+    }
+  }
+
+  Content content_of(const Buffer& buffer) {
+    const Value* value = buffer.current;
+    auto found = origin_.find(value);
+    if (found != origin_.end()) {
+      return found->second;
+    }
+    if (!value || value->undefined()) {
+      return {Content::Kind::undefined, 0};
+    }
+    if (value->slot < collection_.values.size() && collection_.values[value->slot] == value) {
+      return {Content::Kind::slot, value->slot};
+    }
+    obstacle("a tensor has content that the call did not record");
+    return {Content::Kind::undefined, 0};
+  }
+
+  BufferPlace place_of(Buffer& buffer) {
+    auto known = known_.find(&buffer);
+    if (known != known_.end()) {
+      return {true, known->second};
+    }
+    auto [made, fresh] = made_.try_emplace(&buffer, recording_.made.size());
+    if (fresh) {
+      recording_.made.push_back({content_of(buffer), buffer.nbytes, buffer.device});
+    }
+    return {false, made->second};
+  }
+
+  MadeTensor made_tensor(const at::Tensor& tensor, const std::vector<at::Tensor>& known) {
+    MadeTensor made;
+    auto same = std::find_if(known.begin(), known.end(),
+                             [&](const at::Tensor& t) { return t.is_same(tensor); });
+    if (same != known.end()) {
+      made.known = static_cast<int>(same - known.begin());
+      return made;
+    }
+    made.buffer = place_of(buffer_of(tensor));
+    made.layout = Layout::of(tensor);
+    made.requires_grad = tensor.requires_grad();
+    return made;
+  }
+
+  /// Tensors that the call made and that something holds besides its results and gradients.
+  void check_escaped(uint64_t last_before) {
+    for (Buffer* buffer : Program::instance().live_buffers(std::nullopt)) {
+      if (buffer->id > last_before && !made_.count(buffer) && !known_.count(buffer)) {
+        const Node* producer = buffer->current ? buffer->current->producer : nullptr;
+        return obstacle(
+            "a tensor of it is kept somewhere else than in its results" +
+            (producer ? ": that of " + producer->description->op->name + at_line(producer->source)
+                      : std::string()));
+      }
+    }
+  }
+
+  void obstacle(const std::string& what) {
+    if (recording_.obstacle.empty()) {
+      recording_.obstacle = what;
+    }
+  }
+
+ private:
+  std::string first_reader(const Value* value) const {
+    for (const Node* node : collection_.nodes) {
+      if (std::find(node->operands.begin(), node->operands.end(), value) != node->operands.end()) {
+        return node->source;
+      }
+    }
+    return "";
+  }
+
+  Recording& recording_;
+  const Collection& collection_;
+  std::unordered_map<const Value*, Content> origin_;
+  std::unordered_map<const Buffer*, uint32_t> known_;
+  std::unordered_map<const Buffer*, uint32_t> made_;
+};
+
+KnownTensor describe(const at::Tensor& tensor) {
+  KnownTensor known;
+  known.layout = Layout::of(tensor);
+  known.device = tensor.device().index();
+  known.requires_grad = tensor.requires_grad();
+  known.leaf = tensor.is_leaf();
+  return known;
+}
+
+}  // namespace
+
+Recorder::Recorder(std::vector<at::Tensor> known, std::vector<at::Tensor> hosts,
+                   std::vector<uint32_t> donated)
+    : known_(std::move(known)), hosts_(std::move(hosts)), donated_(std::move(donated)) {
+  Recording& r = recording_;
+  if (inside_run()) {
+    r.obstacle = "it is called by an operator that is being executed";
+    return;
+  }
+  run_all();
+  r.given = static_cast<uint32_t>(known_.size());
+  for (const at::Tensor& tensor : known_) {
+    r.known.push_back(describe(tensor));
+  }
+  for (uint32_t i = 0; i < r.given; ++i) {
+    const at::Tensor& grad = r.known[i].leaf ? known_[i].grad() : at::Tensor();
+    if (!grad.defined()) {
+      continue;
+    }
+    if (!is_lazy(grad)) {
+      r.obstacle = "a gradient is not on the device lazy";
+      return;
+    }
+    r.known[i].grad = static_cast<int>(known_.size());
+    r.known.push_back(describe(grad));
+    known_.push_back(grad);
+  }
+  for (const at::Tensor& host : hosts_) {
+    r.hosts.push_back({Layout::of(host), host.device()});
+  }
+  GraphLock lock;
+  Program& program = Program::instance();
+  if (program.pending() + program.parked() > 0) {
+    r.obstacle = "operations of before are still waiting";
+    return;
+  }
+  for (uint32_t i = 0; i < known_.size(); ++i) {
+    Buffer* buffer = &buffer_of(known_[i]);
+    auto seen = std::find(buffers_.begin(), buffers_.end(), buffer);
+    r.known[i].buffer = static_cast<uint32_t>(seen - buffers_.begin());
+    if (seen == buffers_.end()) {
+      Value* value = program.value_of(*buffer);
+      program.hold(value);
+      buffers_.push_back(buffer);
+      entry_.push_back(value);
+      r.undefined.push_back(value->undefined());
+    }
+  }
+  last_buffer_ = last_buffer_id();
+  watch_ = std::make_unique<Watch>();
+  if (!watch_->active()) {
+    r.obstacle = "another call is being recorded";
+  }
+}
+
+Recorder::~Recorder() {
+  watch_.reset();
+  GraphLock lock;
+  for (Value* value : entry_) {
+    Program::instance().let_go(value, lock);
+  }
+}
+
+Recording Recorder::finish(const std::vector<at::Tensor>& results,
+                           const std::vector<bool>& consumed) {
+  Recording& r = recording_;
+  if (!watch_ || !watch_->active()) {
+    run_all();
+    return std::move(r);
+  }
+  r.draws = watch_->draws();
+  for (const Upload& upload : watch_->uploads()) {
+    r.uploads.push_back(host_data(upload, hosts_));
+  }
+  auto see = [&](const Collection& collection) {
+    Findings findings(r, collection, *watch_, buffers_, entry_);
+    findings.program();
+    for (uint32_t i = 0; i < known_.size(); ++i) {
+      KnownTensor now = describe(known_[i]);
+      now.grad = r.known[i].grad;
+      now.buffer = r.known[i].buffer;
+      if (!(now == r.known[i]) || &buffer_of(known_[i]) != buffers_[now.buffer]) {
+        findings.obstacle("a tensor got another shape or other memory (" +
+                          now.layout.shape_text() + ")");
+      }
+    }
+    for (uint32_t i = 0; i < r.given; ++i) {
+      const at::Tensor& grad = r.known[i].leaf ? known_[i].grad() : at::Tensor();
+      const int before = r.known[i].grad;
+      if (before >= 0 ? grad.defined() && grad.is_same(known_[before]) : !grad.defined()) {
+        continue;
+      }
+      NewGradient gradient{i, !grad.defined(), {}};
+      if (grad.defined()) {
+        if (!is_lazy(grad) || grad.requires_grad()) {
+          findings.obstacle("a gradient has a graph of its own, or is not on the device lazy");
+          continue;
+        }
+        gradient.tensor = findings.made_tensor(grad, known_);
+      }
+      r.gradients.push_back(std::move(gradient));
+    }
+    for (size_t i = 0; i < results.size(); ++i) {
+      MadeTensor result = findings.made_tensor(results[i], known_);
+      if (result.known < 0 && !results[i].is_leaf()) {
+        result.consumed = consumed[i];
+        if (!consumed[i]) {
+          findings.obstacle(
+              "a result has an autograd graph that backward may still need; call it under "
+              "torch.no_grad() or return result.detach()");
+        }
+      }
+      r.results.push_back(std::move(result));
+    }
+    for (uint32_t b = 0; b < buffers_.size(); ++b) {
+      r.after.push_back(buffers_[b]->current == entry_[b] ? Content{Content::Kind::entry, b}
+                                                          : findings.content_of(*buffers_[b]));
+    }
+    for (uint32_t i : donated_) {
+      Content& after = r.after[r.known[i].buffer];
+      if (after == Content{Content::Kind::entry, r.known[i].buffer}) {
+        after.kind = Content::Kind::donated;
+      }
+    }
+    findings.check_escaped(last_buffer_);
+    const std::string seen = watch_->obstacle();
+    if (!seen.empty()) {
+      r.obstacle = seen;  // what the rest follows from
+    }
+  };
+  r.plan = run_seen(see);
+  watch_.reset();
+  return std::move(r);
+}
+
+}  // namespace torch_lazy

@@ -1,0 +1,185 @@
+// A recorded call: what a function did to the tensors it knew and made, in terms that hold for
+// other tensors of the same kind. Replaying it does the same without the function.
+#pragma once
+
+#include "runtime/plan_cache.h"
+#include "runtime/watch.h"
+#include <torch_lazy/export.h>
+#include <torch_lazy/layout.h>
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace torch_lazy {
+
+/// A tensor that the function may know before it is called: an argument, a parameter, a gradient.
+struct KnownTensor {
+  Layout layout;
+  c10::DeviceIndex device = 0;
+  bool requires_grad = false;
+  bool leaf = true;
+  uint32_t buffer = 0;  // which of the known buffers
+  int grad = -1;        // its gradient among the known tensors; -1: none
+
+  bool operator==(const KnownTensor&) const = default;
+};
+
+/// A plain tensor among the arguments: its data comes to the device in every call.
+struct HostTensor {
+  Layout layout;
+  at::Device device = at::kCPU;
+
+  bool operator==(const HostTensor&) const = default;
+};
+
+/// Where data comes from.
+struct Content {
+  enum class Kind : uint8_t {
+    entry,      // what known buffer `index` had before the call
+    slot,       // slot `index` of the graph
+    draw,       // random numbers
+    upload,     // data from the host
+    undefined,  // memory without content
+    donated,    // given up by the caller
+  };
+  Kind kind = Kind::entry;
+  uint32_t index = 0;
+
+  bool operator==(const Content&) const = default;
+};
+
+/// Data from a plain tensor: of an argument, or the same in every call.
+struct HostData {
+  int argument = -1;     // which of the host tensors; -1: `constant`
+  Layout source;         // how it lies in the argument's storage
+  c10::Storage constant;
+  Layout layout;         // how it lies in its new memory
+  int64_t nbytes = 0;
+};
+
+/// A buffer that is known, or one that the call makes.
+struct BufferPlace {
+  bool known = true;
+  uint32_t index = 0;
+
+  bool operator==(const BufferPlace&) const = default;
+};
+
+/// A buffer that did not exist before the call and is there after it.
+struct MadeBuffer {
+  Content content;
+  int64_t nbytes = 0;
+  c10::DeviceIndex device = 0;
+
+  bool operator==(const MadeBuffer&) const = default;
+};
+
+/// A tensor that is there after the call: a result, or a gradient.
+struct MadeTensor {
+  int known = -1;  // the known tensor itself; -1: a new one
+  BufferPlace buffer;
+  Layout layout;
+  bool requires_grad = false;
+  bool consumed = false;  // backward has gone through the graph that made it
+
+  bool operator==(const MadeTensor&) const = default;
+};
+
+struct NewGradient {
+  uint32_t of = 0;  // known tensor
+  bool none = false;
+  MadeTensor tensor;
+
+  bool operator==(const NewGradient&) const = default;
+};
+
+/// A version of a known buffer inside the graph.
+struct Version {
+  uint32_t node = 0;
+  uint32_t slot = 0;
+};
+
+struct Recording {
+  // What it was recorded for.
+  std::vector<KnownTensor> known;  // given ones, then the gradients of those that had one
+  uint32_t given = 0;
+  std::vector<HostTensor> hosts;
+  std::vector<char> undefined;  // by known buffer: it had no content
+
+  // What it runs.
+  std::shared_ptr<Plan> plan;  // null: nothing
+  std::vector<uint64_t> signature;
+  std::vector<Content> parameters;  // by parameter of the graph
+  std::vector<c10::IValue> numbers;
+  std::vector<std::string> lines;  // by node: the user's line
+  std::vector<Draw> draws;
+  std::vector<HostData> uploads;
+  std::vector<std::vector<Version>> versions;  // by known buffer, in order
+
+  // What it leaves.
+  std::vector<Content> after;  // by known buffer
+  std::vector<MadeBuffer> made;
+  std::vector<NewGradient> gradients;
+  std::vector<MadeTensor> results;
+
+  std::string obstacle;  // why it cannot be replayed; empty: it can
+
+  /// The operator that a number is given to, and its line.
+  TORCH_LAZY_API std::string number_place(size_t number) const;
+};
+
+/// In what two recordings differ; empty: in nothing but, perhaps, numbers.
+TORCH_LAZY_API std::string difference(const Recording& a, const Recording& b);
+
+/// The numbers in which two recordings differ.
+TORCH_LAZY_API std::vector<uint32_t> different_numbers(const Recording& a, const Recording& b);
+
+/// Records what the calling thread does between construction and `finish`.
+class TORCH_LAZY_API Recorder {
+ public:
+  /// `known`: distinct lazy tensors; `hosts`: plain ones; `donated`: those of `known` whose content
+  /// the caller gives up.
+  Recorder(std::vector<at::Tensor> known, std::vector<at::Tensor> hosts,
+           std::vector<uint32_t> donated = {});
+  ~Recorder();
+  Recorder(const Recorder&) = delete;
+  Recorder& operator=(const Recorder&) = delete;
+
+  /// Runs what was recorded. `consumed`: by result, whether its autograd graph is used up.
+  Recording finish(const std::vector<at::Tensor>& results, const std::vector<bool>& consumed);
+
+ private:
+  std::vector<at::Tensor> known_;
+  std::vector<at::Tensor> hosts_;
+  std::vector<uint32_t> donated_;
+  std::vector<Buffer*> buffers_;       // known ones
+  std::vector<Value*> entry_;          // by known buffer: held
+  uint64_t last_buffer_ = 0;           // newer ones were made by the call
+  Recording recording_;
+  std::unique_ptr<Watch> watch_;
+};
+
+/// Finishes what was recorded and scheduled before a replay. False: this is no place for one, inside
+/// a recording or a run.
+TORCH_LAZY_API bool ready_to_replay();
+
+/// Whether this thread is recording.
+TORCH_LAZY_API bool is_recording();
+
+/// Whether `known` (the given tensors) and `hosts` are of the kind that was recorded.
+TORCH_LAZY_API bool matches(const Recording& recording, c10::ArrayRef<const at::Tensor*> known,
+                            c10::ArrayRef<const at::Tensor*> hosts);
+
+/// Does what was recorded to other tensors, which match, and returns the results. `numbers`: those
+/// of this call; empty: the recorded ones. Raises eager's kind of error; what ran before stays.
+TORCH_LAZY_API std::vector<at::Tensor> replay(const Recording& recording,
+                                              c10::ArrayRef<const at::Tensor*> known,
+                                              c10::ArrayRef<const at::Tensor*> hosts,
+                                              std::vector<c10::IValue> numbers = {});
+
+}  // namespace torch_lazy

@@ -1,0 +1,446 @@
+// Replaying a recorded call: the data of known buffers goes into the plan, and what the plan leaves
+// goes to the buffers that had it after the recorded call.
+#include "base/metrics.h"
+#include "capture/tensor.h"
+#include "replay/recording.h"
+#include "runtime/executor.h"
+#include "runtime/failure.h"
+#include "runtime/queue.h"
+#include "runtime/real_tensor.h"
+
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/variable.h>
+
+namespace torch_lazy {
+namespace {
+
+/// Stands where the graph of a result was that backward has used up.
+struct UsedUpGraph : torch::autograd::Node {
+  torch::autograd::variable_list apply(torch::autograd::variable_list&& /*inputs*/) override {
+    TORCH_CHECK(
+        false,
+        "Trying to backward through the graph a second time (or directly access saved tensors "
+        "after they have already been freed). Saved intermediate values of the graph are freed "
+        "when you call .backward() or autograd.grad(). Specify retain_graph=True if you need to "
+        "backward through the graph a second time or if you need to access saved tensors after "
+        "calling backward.");
+  }
+  std::string name() const override { return "UsedUpGraph"; }
+};
+
+/// Nodes of autograd are held by intrusive pointers, in PyTorch before 2.12 by shared ones.
+using AutogradNodePtr = decltype(torch::autograd::Edge::function);
+
+template <typename Pointer>
+Pointer make_used_up_graph() {
+  if constexpr (std::is_same_v<Pointer, std::shared_ptr<torch::autograd::Node>>) {
+    return std::make_shared<UsedUpGraph>();
+  } else {
+    return c10::make_intrusive<UsedUpGraph>();
+  }
+}
+
+c10::Storage draw_again(const Draw& draw) {
+  c10::Storage memory = allocate(draw.nbytes);
+  torch::jit::Stack stack(draw.arguments.begin(), draw.arguments.end());
+  stack[0] = real_tensor(memory, draw.layout);
+  BelowEverything below;
+  draw.op->handle.redispatchBoxed(c10::DispatchKeySet(real_key()), &stack);
+  return memory;
+}
+
+c10::Storage upload_again(const HostData& data, c10::ArrayRef<const at::Tensor*> hosts) {
+  if (data.argument < 0) {
+    return copy_of(data.constant);  // a run may write into it
+  }
+  const at::Tensor& host = *hosts[data.argument];
+  c10::Storage memory = allocate(data.nbytes);
+  BelowEverything below;
+  real_tensor(memory, data.layout)
+      .copy_(make_strided(host.storage(), host.key_set(), data.source));
+  return memory;
+}
+
+/// One replay: its data on the way in and out.
+class Replay {
+ public:
+  Replay(const Recording& recording, c10::ArrayRef<const at::Tensor*> known,
+         c10::ArrayRef<const at::Tensor*> hosts, std::vector<c10::IValue> numbers)
+      : r_(recording), hosts_(hosts), known_(known.begin(), known.end()) {
+    for (uint32_t i = 0; i < r_.given; ++i) {
+      if (r_.known[i].grad >= 0) {
+        known_.push_back(&known[i]->grad());
+      }
+    }
+    buffers_.resize(r_.after.size());
+    for (uint32_t i = 0; i < known_.size(); ++i) {
+      buffers_[r_.known[i].buffer] = &buffer_of(*known_[i]);
+    }
+    run_.numbers = numbers.empty() ? r_.numbers : std::move(numbers);
+  }
+
+  std::vector<at::Tensor> operator()() {
+    for (const Draw& draw : r_.draws) {
+      drawn_.push_back(draw_again(draw));
+    }
+    for (const HostData& data : r_.uploads) {
+      uploaded_.push_back(upload_again(data, hosts_));
+    }
+    if (r_.plan) {
+      load();
+      try {
+        for (uint32_t slot : shared_) {
+          run_.slots[slot] = copy_of(run_.slots[slot]);
+        }
+        execute(*r_.plan->executable, run_);
+      } catch (...) {
+        fail(std::current_exception());
+      }
+    }
+    commit();
+    make_tensors();
+    std::vector<at::Tensor> results;
+    for (const MadeTensor& result : r_.results) {
+      results.push_back(tensor_of(result));
+    }
+    return results;
+  }
+
+ private:
+  /// Moves the parameters' data into the run.
+  void load() {
+    const Graph& graph = *r_.plan->graph;
+    run_.slots.resize(graph.slots);
+    GraphLock lock;
+    Program& program = Program::instance();
+    for (size_t i = 0; i < graph.parameters.size(); ++i) {
+      const Parameter& parameter = graph.parameters[i];
+      const Content& content = r_.parameters[i];
+      c10::Storage& slot = run_.slots[parameter.slot];
+      switch (content.kind) {
+        case Content::Kind::entry: {
+          Value* value = buffers_[content.index]->current;
+          if (!value || value->undefined()) {
+            break;
+          }
+          if (!parameter.donated) {
+            slot = value->data;
+          } else if (value->refs > 1 || value->readers > 0 || value->holds > 0) {
+            slot = value->data;
+            shared_.push_back(parameter.slot);  // somebody else needs it as it is
+          } else {
+            slot = program.take_data(value);
+          }
+          break;
+        }
+        case Content::Kind::draw:
+          slot = drawn_[content.index];
+          break;
+        case Content::Kind::upload:
+          slot = uploaded_[content.index];
+          break;
+        default:
+          break;
+      }
+    }
+    free_replaced_gradients(program);
+  }
+
+  /// Gradients that get new tensors are gone before the call needs its memory, as in eager.
+  void free_replaced_gradients(Program& program) {
+    for (const NewGradient& gradient : r_.gradients) {
+      const int before = r_.known[gradient.of].grad;
+      if (before < 0 || !is_ours_alone(*known_[before])) {
+        continue;
+      }
+      Value* value = buffers_[r_.known[before].buffer]->current;
+      if (value && value->data && value->refs == 1 && value->holds == 0) {
+        program.take_data(value);
+      }
+    }
+  }
+
+  static bool is_ours_alone(const at::Tensor& tensor) {
+    return tensor.use_count() == 1 && tensor.storage().use_count() == 1;
+  }
+
+  /// Gives data to a buffer. Needs the graph lock.
+  static void put(Buffer& buffer, c10::Storage data, GraphLock& lock) {
+    Program& program = Program::instance();
+    Value* value = buffer.current;
+    if (value && value->refs == 1 && value->holds == 0 && value->readers == 0 && !value->producer &&
+        !value->failure && value->nbytes == buffer.nbytes) {
+      if (value->data) {
+        program.take_data(value);
+      }
+      program.forget_history(value);
+      ++buffer.generation;
+      buffer.leaf = false;
+      buffer.host = false;
+    } else {
+      value = program.make_value(buffer.nbytes);
+      program.assign(buffer, value, lock);
+    }
+    program.set_data(value, std::move(data));
+  }
+
+  c10::Storage data_of(const Content& content) {
+    switch (content.kind) {
+      case Content::Kind::slot:
+        return std::move(run_.slots[content.index]);
+      case Content::Kind::draw:
+        return drawn_[content.index];
+      case Content::Kind::upload:
+        return uploaded_[content.index];
+      default:
+        return c10::Storage();
+    }
+  }
+
+  void commit() {
+    std::vector<c10::Storage> garbage;  // freed after the lock
+    GraphLock lock;
+    for (uint32_t b = 0; b < buffers_.size(); ++b) {
+      const Content& after = r_.after[b];
+      if (after.kind == Content::Kind::entry) {
+        continue;
+      }
+      if (after.kind == Content::Kind::donated) {
+        lose(*buffers_[b], "torch-lazy: this tensor was given up to a compiled function (donate)",
+             lock);
+      } else if (c10::Storage data = data_of(after)) {
+        put(*buffers_[b], std::move(data), lock);
+      }
+    }
+    for (uint32_t i = 0; i < known_.size(); ++i) {
+      if (r_.after[r_.known[i].buffer].kind != Content::Kind::entry &&
+          !known_[i]->is_inference()) {
+        known_[i]->unsafeGetTensorImpl()->bump_version();
+      }
+    }
+  }
+
+  static void lose(Buffer& buffer, const char* message, GraphLock& lock) {
+    auto failure = std::make_shared<Failure>();
+    failure->message = message;
+    failure->delivered = true;
+    lose(buffer, std::move(failure), lock);
+  }
+
+  static void lose(Buffer& buffer, std::shared_ptr<Failure> failure, GraphLock& lock) {
+    Program& program = Program::instance();
+    Value* value = program.make_value(buffer.nbytes);
+    value->failure = std::move(failure);
+    program.assign(buffer, value, lock);
+  }
+
+  /// New buffers, and the gradients over them.
+  void make_tensors() {
+    for (const NewGradient& gradient : r_.gradients) {
+      const at::Tensor& of = *known_[gradient.of];
+      at::Tensor& grad = of.mutable_grad();
+      if (gradient.none) {
+        grad.reset();
+        continue;
+      }
+      const MadeTensor& made = gradient.tensor;
+      const bool reusable = made.known < 0 && !made.buffer.known && grad.defined() &&
+                            is_ours_alone(grad) && made_.count(made.buffer.index) == 0 &&
+                            made.layout.matches(grad) &&
+                            buffer_of(grad).nbytes == r_.made[made.buffer.index].nbytes &&
+                            r_.made[made.buffer.index].content.kind == Content::Kind::slot;
+      if (reusable) {
+        GraphLock lock;
+        put(buffer_of(grad), data_of(r_.made[made.buffer.index].content), lock);
+        made_.emplace(made.buffer.index, grad.storage());
+      } else {
+        grad = tensor_of(made);
+      }
+    }
+  }
+
+  const c10::Storage& made_storage(uint32_t index) {
+    auto found = made_.find(index);
+    if (found == made_.end()) {
+      const MadeBuffer& made = r_.made[index];
+      c10::Storage storage = make_storage(made.nbytes, made.device);
+      c10::Storage data =
+          made.content.kind == Content::Kind::entry ? c10::Storage() : data_of(made.content);
+      if (data) {
+        auto* buffer = static_cast<Buffer*>(storage.data_ptr().get_context());
+        set_buffer_data(*buffer, std::move(data));
+      }
+      found = made_.emplace(index, std::move(storage)).first;
+    }
+    return found->second;
+  }
+
+  at::Tensor tensor_of(const MadeTensor& made) {
+    if (made.known >= 0) {
+      return *known_[made.known];
+    }
+    c10::Storage storage = made.buffer.known ? storage_of_known(made.buffer.index)
+                                             : made_storage(made.buffer.index);
+    at::Tensor tensor = make_tensor(std::move(storage), made.layout);
+    if (made.consumed) {
+      auto graph = make_used_up_graph<AutogradNodePtr>();
+      graph->add_input_metadata(tensor);
+      torch::autograd::impl::set_gradient_edge(
+          tensor, torch::autograd::Edge(std::move(graph), 0));
+    } else if (made.requires_grad) {
+      tensor.set_requires_grad(true);
+    }
+    return tensor;
+  }
+
+  c10::Storage storage_of_known(uint32_t buffer) const {
+    for (uint32_t i = 0; i < known_.size(); ++i) {
+      if (r_.known[i].buffer == buffer) {
+        return known_[i]->storage();
+      }
+    }
+    TORCH_INTERNAL_ASSERT(false, "a known buffer belongs to a known tensor");
+  }
+
+  /// What ran before the error stays, as in eager.
+  [[noreturn]] void fail(const std::exception_ptr& error) {
+    const Graph& graph = *r_.plan->graph;
+    const size_t node = std::min(run_.completed, graph.nodes.size() - 1);
+    std::shared_ptr<Failure> failure =
+        make_failure(*graph.nodes[node].description, r_.lines[node], error);
+    {
+      GraphLock lock;
+      for (uint32_t b = 0; b < buffers_.size(); ++b) {
+        restore(b, run_.completed, failure, lock);
+      }
+    }
+    for (const NewGradient& gradient : r_.gradients) {
+      known_[gradient.of]->mutable_grad().reset();
+    }
+    raise(*failure);
+  }
+
+  /// The latest content of a known buffer that the run has left.
+  void restore(uint32_t b, size_t completed, const std::shared_ptr<Failure>& failure,
+               GraphLock& lock) {
+    const std::vector<Version>& versions = r_.versions[b];
+    for (auto version = versions.rbegin(); version != versions.rend(); ++version) {
+      if (version->node < completed && run_.slots[version->slot]) {
+        return put(*buffers_[b], std::move(run_.slots[version->slot]), lock);
+      }
+    }
+    const Value* value = buffers_[b]->current;
+    if (!value || value->data || value->failure || r_.undefined[b]) {
+      return;
+    }
+    const Graph& graph = *r_.plan->graph;
+    for (size_t i = 0; i < graph.parameters.size(); ++i) {
+      if (r_.parameters[i] == Content{Content::Kind::entry, b}) {
+        if (c10::Storage data = std::move(run_.slots[graph.parameters[i].slot])) {
+          return put(*buffers_[b], std::move(data), lock);
+        }
+      }
+    }
+    lose(*buffers_[b], failure, lock);
+  }
+
+  const Recording& r_;
+  c10::ArrayRef<const at::Tensor*> hosts_;
+  std::vector<const at::Tensor*> known_;  // with gradients
+  std::vector<Buffer*> buffers_;
+  Run run_;
+  std::vector<uint32_t> shared_;  // slots of memory that must stay as it is
+  std::vector<c10::Storage> drawn_;
+  std::vector<c10::Storage> uploaded_;
+  std::unordered_map<uint32_t, c10::Storage> made_;
+};
+
+bool matches_tensor(const KnownTensor& recorded, const at::Tensor& tensor) {
+  return is_lazy(tensor) && tensor.device().index() == recorded.device &&
+         tensor.requires_grad() == recorded.requires_grad && tensor.is_leaf() == recorded.leaf &&
+         recorded.layout.matches(tensor);
+}
+
+}  // namespace
+
+bool is_recording() {
+  return watch() != nullptr;
+}
+
+bool ready_to_replay() {
+  if (is_recording() || inside_run()) {
+    return false;
+  }
+  bool pending = false;
+  {
+    GraphLock lock;
+    pending = Program::instance().pending() > 0;
+  }
+  if (pending) {
+    run_all();
+  }
+  wait_for_all();
+  raise_undelivered(/*of_any_thread=*/false);
+  return true;
+}
+
+bool matches(const Recording& recording, c10::ArrayRef<const at::Tensor*> known,
+             c10::ArrayRef<const at::Tensor*> hosts) {
+  const Recording& r = recording;
+  if (known.size() != r.given || hosts.size() != r.hosts.size()) {
+    return false;
+  }
+  for (size_t i = 0; i < hosts.size(); ++i) {
+    if (hosts[i]->device() != r.hosts[i].device || !r.hosts[i].layout.matches(*hosts[i])) {
+      return false;
+    }
+  }
+  std::vector<const Buffer*> buffers(r.after.size(), nullptr);
+  GraphLock lock;
+  const uint64_t epoch = Program::instance().next_epoch();
+  auto fits = [&](const KnownTensor& recorded, const at::Tensor& tensor) {
+    if (!matches_tensor(recorded, tensor)) {
+      return false;
+    }
+    Buffer& buffer = buffer_of(tensor);
+    const Buffer*& expected = buffers[recorded.buffer];
+    if (expected) {
+      return expected == &buffer;
+    }
+    if (buffer.epoch == epoch) {
+      return false;  // shares memory with a tensor that it did not share it with
+    }
+    buffer.epoch = epoch;
+    expected = &buffer;
+    const bool undefined = !buffer.current || buffer.current->undefined();
+    return undefined == static_cast<bool>(r.undefined[recorded.buffer]);
+  };
+  for (uint32_t i = 0; i < r.given; ++i) {
+    if (!fits(r.known[i], *known[i])) {
+      return false;
+    }
+  }
+  for (uint32_t i = 0; i < r.given; ++i) {
+    if (!r.known[i].leaf) {
+      continue;
+    }
+    const at::Tensor& grad = known[i]->grad();
+    const int recorded = r.known[i].grad;
+    if (grad.defined() != (recorded >= 0) ||
+        (recorded >= 0 && !fits(r.known[recorded], grad))) {
+      return false;
+    }
+  }
+  return true;
+}
+
+std::vector<at::Tensor> replay(const Recording& recording, c10::ArrayRef<const at::Tensor*> known,
+                               c10::ArrayRef<const at::Tensor*> hosts,
+                               std::vector<c10::IValue> numbers) {
+  static metrics::Counter& replayed = metrics::counter("Replayed");
+  replayed.add();
+  ExecutionLock execution;
+  return Replay(recording, known, hosts, std::move(numbers))();
+}
+
+}  // namespace torch_lazy
