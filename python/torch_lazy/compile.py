@@ -138,10 +138,10 @@ class CompiledFunction:
             result = self.function(*args, **kwargs)
         leaves, spec = tree_flatten(result)
         tensors = [leaf for leaf in leaves if _is_lazy(leaf)]
-        consumed = [is_used_up(tensor) for tensor in tensors]
-        if any(tensor.grad_fn is not None for tensor in tensors):
+        graphs = [graph_behind(tensor) for tensor in tensors]
+        if any(graphs):
             gc.collect()  # graphs of autograd in reference cycles hold tensors
-        recording = recorder.finish(tensors, consumed)
+        recording = recorder.finish(tensors, graphs)
         after = reach_of(self.function, args, kwargs)
         obstacle = (
             recording.obstacle
@@ -240,9 +240,9 @@ def _explain_numbers(
     """Why two calls have other numbers: a reason against replaying, or a rule that gives them."""
     changed = _C.different_numbers(a.recording, b.recording)
     if rule is not None:
-        predicted = dict(rule(b.learning_rates))
+        predicted = dict(rule(b.learning_rates) or ())
         actual = b.recording.numbers
-        if set(changed) <= set(predicted) and all(
+        if predicted and set(changed) <= set(predicted) and all(
             actual[place] == number for place, number in predicted.items()
         ):
             return "", rule
@@ -361,7 +361,7 @@ def _result_obstacle(leaves: list[Any]) -> str:
         if isinstance(leaf, torch.Tensor):
             if not _is_lazy(leaf):
                 return "it returns a tensor that is not on the device lazy"
-            if type(leaf) is not torch.Tensor and leaf.grad_fn is not None:
+            if type(leaf) not in (torch.Tensor, torch.nn.Parameter):
                 return f"it returns a {type(leaf).__name__}"
     return ""
 
@@ -423,9 +423,17 @@ def _split(
     return [*known, *reach.tensors.values()], [*hosts, *reach.hosts.values()]
 
 
-def is_used_up(tensor: torch.Tensor) -> bool:
-    """Whether backward has gone through the graph behind a tensor and freed what it saved."""
-    nodes = [tensor.grad_fn]
+_NO_GRAPH, _USED_UP, _NEEDED = range(3)
+
+
+def graph_behind(tensor: torch.Tensor) -> int:
+    """Whether there is an autograd graph, and whether backward has freed what it saved."""
+    try:
+        nodes = [tensor.grad_fn]
+    except RuntimeError:
+        return _NEEDED  # a view that was overwritten in a way autograd refuses
+    if nodes == [None]:
+        return _NO_GRAPH
     seen = set()
     while nodes:
         node = nodes.pop()
@@ -436,9 +444,9 @@ def is_used_up(tensor: torch.Tensor) -> bool:
             try:
                 getattr(node, name)
             except RuntimeError:
-                return True
+                return _USED_UP
         nodes += [parent for parent, _ in node.next_functions]
-    return False
+    return _NEEDED
 
 
 @functools.cache

@@ -221,6 +221,13 @@ void draw_now(Call& call, Stack* stack) {
     return execute_now(call, stack, false);
   }
   call.op.captured->add();
+  if (Watch* w = watch()) {
+    w->begin_draw();
+    if (std::any_of(call.arguments.begin(), call.arguments.end(),
+                    [](const c10::IValue& value) { return value.isGenerator(); })) {
+      watch_obstacle("it draws from a generator of its own");
+    }
+  }
   Buffer& buffer = buffer_of(self);
   Stack real(call.arguments.begin(), call.arguments.end());
   c10::Storage memory = allocate(buffer.nbytes);
@@ -231,6 +238,7 @@ void draw_now(Call& call, Stack* stack) {
   }
   Value* value = set_buffer_data(buffer, std::move(memory));
   if (Watch* w = watch()) {
+    w->end_draw();
     Draw draw{&call.op, call.arguments.vec(), Layout::of(self), buffer.nbytes};
     draw.arguments[0] = c10::IValue();
     GraphLock lock;

@@ -1,5 +1,6 @@
 #include "python/call_key.h"
 
+#include "capture/autocast.h"
 #include <torch_lazy/layout.h>
 
 #include <ATen/Context.h>
@@ -106,7 +107,7 @@ void CallKey::add_thread_state() {
                    static_cast<uint64_t>(c10::InferenceMode::is_enabled()) << 1 |
                    static_cast<uint64_t>(at::globalContext().deterministicAlgorithms()) << 2 |
                    static_cast<uint64_t>(c10::get_default_dtype_as_scalartype()) << 8);
-  for (at::DeviceType device : {at::kXLA, at::kCPU}) {  // the device lazy has XLA's autocast key
+  for (at::DeviceType device : {kLazyAutocastDeviceType, at::kCPU}) {
     const bool on = at::autocast::is_autocast_enabled(device);
     words_.push_back(on ? 1 + static_cast<uint64_t>(at::autocast::get_autocast_dtype(device)) : 0);
   }

@@ -7,6 +7,9 @@
 #include "python/guards.h"
 #include "replay/recording.h"
 
+#include <torch_lazy/backend.h>
+
+#include <ATen/ops/scalar_tensor.h>
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <memory>
@@ -16,6 +19,23 @@ namespace py = pybind11;
 
 namespace torch_lazy {
 namespace {
+
+bool is_double(const c10::IValue& number) {
+  return !number.isList() && number_value(number).isFloatingPoint();
+}
+
+/// Another number of the same kind: plain, or a tensor that stands for one.
+c10::IValue number_like(const c10::IValue& recorded, double number) {
+  TORCH_INTERNAL_ASSERT(is_double(recorded), "only floating-point numbers follow a rule");
+  if (!recorded.isTensor()) {
+    return recorded.isDouble() ? c10::IValue(number) : c10::IValue(c10::Scalar(number));
+  }
+  const at::Tensor& before = recorded.toTensor();
+  at::Tensor after = at::scalar_tensor(number, before.options());
+  after.unsafeGetTensorImpl()->set_wrapped_number(
+      before.unsafeGetTensorImpl()->is_wrapped_number());
+  return after;
+}
 
 /// A recording that can be replayed while its guards hold.
 struct Variant {
@@ -148,7 +168,7 @@ class CompiledCalls {
     numbers = variant.recording->numbers;
     for (const py::handle& item : changed) {
       auto [place, number] = py::cast<std::pair<size_t, double>>(item);
-      numbers.at(place) = c10::IValue(c10::Scalar(number));
+      numbers.at(place) = number_like(numbers.at(place), number);
     }
     return true;
   }
@@ -194,8 +214,8 @@ void bind_compile(py::module_& m) {
                              [](const Recording& r) {
                                py::list numbers;
                                for (const c10::IValue& number : r.numbers) {
-                                 if (number.isDouble()) {
-                                   numbers.append(number.toDouble());
+                                 if (is_double(number)) {
+                                   numbers.append(number_value(number).toDouble());
                                  } else {
                                    numbers.append(py::none());
                                  }
@@ -217,11 +237,15 @@ void bind_compile(py::module_& m) {
       .def(
           "finish",
           [](Recorder& recorder, const std::vector<at::Tensor>& results,
-             const std::vector<bool>& consumed) {
+             const std::vector<int>& graphs) {
+            std::vector<ResultGraph> kinds;
+            for (int graph : graphs) {
+              kinds.push_back(static_cast<ResultGraph>(graph));
+            }
             py::gil_scoped_release release;
-            return std::make_shared<Recording>(recorder.finish(results, consumed));
+            return std::make_shared<Recording>(recorder.finish(results, kinds));
           },
-          py::arg("results"), py::arg("consumed"));
+          py::arg("results"), py::arg("graphs"));
 
   py::class_<Variant, VariantPtr>(m, "Variant")
       .def(py::init<std::shared_ptr<Recording>, const py::list&>(), py::arg("recording"),

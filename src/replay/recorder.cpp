@@ -236,17 +236,35 @@ Recorder::~Recorder() {
   }
 }
 
+std::vector<uint32_t> Recorder::give_up_donated(const std::vector<at::Tensor>& results) {
+  std::vector<uint32_t> given_up;
+  for (uint32_t i : donated_) {
+    const uint32_t b = recording_.known[i].buffer;
+    const bool returned =
+        std::any_of(results.begin(), results.end(),
+                    [&](const at::Tensor& result) { return result.is_alias_of(known_[i]); });
+    GraphLock lock;
+    if (!returned && buffers_[b]->current == entry_[b]) {
+      lose_donated(*buffers_[b], lock);
+      given_up.push_back(b);
+    }
+  }
+  return given_up;
+}
+
 Recording Recorder::finish(const std::vector<at::Tensor>& results,
-                           const std::vector<bool>& consumed) {
+                           const std::vector<ResultGraph>& graphs) {
   Recording& r = recording_;
   if (!watch_ || !watch_->active()) {
     run_all();
     return std::move(r);
   }
+  watch_->begin_draw();
   r.draws = watch_->draws();
   for (const Upload& upload : watch_->uploads()) {
     r.uploads.push_back(host_data(upload, hosts_));
   }
+  const std::vector<uint32_t> donated = give_up_donated(results);
   auto see = [&](const Collection& collection) {
     Findings findings(r, collection, *watch_, buffers_, entry_);
     findings.program();
@@ -277,9 +295,9 @@ Recording Recorder::finish(const std::vector<at::Tensor>& results,
     }
     for (size_t i = 0; i < results.size(); ++i) {
       MadeTensor result = findings.made_tensor(results[i], known_);
-      if (result.known < 0 && !results[i].is_leaf()) {
-        result.consumed = consumed[i];
-        if (!consumed[i]) {
+      if (result.known < 0 && graphs[i] != ResultGraph::none) {
+        result.consumed = graphs[i] == ResultGraph::used_up;
+        if (!result.consumed) {
           findings.obstacle(
               "a result has an autograd graph that backward may still need; call it under "
               "torch.no_grad() or return result.detach()");
@@ -288,14 +306,10 @@ Recording Recorder::finish(const std::vector<at::Tensor>& results,
       r.results.push_back(std::move(result));
     }
     for (uint32_t b = 0; b < buffers_.size(); ++b) {
-      r.after.push_back(buffers_[b]->current == entry_[b] ? Content{Content::Kind::entry, b}
-                                                          : findings.content_of(*buffers_[b]));
-    }
-    for (uint32_t i : donated_) {
-      Content& after = r.after[r.known[i].buffer];
-      if (after == Content{Content::Kind::entry, r.known[i].buffer}) {
-        after.kind = Content::Kind::donated;
-      }
+      const bool given_up = std::find(donated.begin(), donated.end(), b) != donated.end();
+      r.after.push_back(given_up                           ? Content{Content::Kind::donated, b}
+                        : buffers_[b]->current == entry_[b] ? Content{Content::Kind::entry, b}
+                                                            : findings.content_of(*buffers_[b]));
     }
     findings.check_escaped(last_buffer_);
     const std::string seen = watch_->obstacle();

@@ -2,6 +2,7 @@
 #include "replay/recording.h"
 
 #include "runtime/real_tensor.h"
+#include <torch_lazy/backend.h>
 
 #include <ATen/ops/equal.h>
 
@@ -99,7 +100,13 @@ std::string Recording::number_place(size_t number) const {
     ++node;
   }
   std::ostringstream out;
-  out << "the number " << numbers[number] << " given to " << call_at(*this, node);
+  out << "the number ";
+  if (numbers[number].isList()) {
+    out << numbers[number];
+  } else {
+    out << number_value(numbers[number]);
+  }
+  out << " given to " << call_at(*this, node);
   return out.str();
 }
 

@@ -139,6 +139,13 @@ TORCH_LAZY_API std::string difference(const Recording& a, const Recording& b);
 /// The numbers in which two recordings differ.
 TORCH_LAZY_API std::vector<uint32_t> different_numbers(const Recording& a, const Recording& b);
 
+/// The autograd graph behind a result.
+enum class ResultGraph : int {
+  none,
+  used_up,  // backward has gone through it and freed what it needed
+  needed,
+};
+
 /// Records what the calling thread does between construction and `finish`.
 class TORCH_LAZY_API Recorder {
  public:
@@ -150,10 +157,13 @@ class TORCH_LAZY_API Recorder {
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
 
-  /// Runs what was recorded. `consumed`: by result, whether its autograd graph is used up.
-  Recording finish(const std::vector<at::Tensor>& results, const std::vector<bool>& consumed);
+  /// Runs what was recorded. `graphs`: one for each result.
+  Recording finish(const std::vector<at::Tensor>& results, const std::vector<ResultGraph>& graphs);
 
  private:
+  /// Takes the content of donated tensors away that are neither written nor returned; the buffers.
+  std::vector<uint32_t> give_up_donated(const std::vector<at::Tensor>& results);
+
   std::vector<at::Tensor> known_;
   std::vector<at::Tensor> hosts_;
   std::vector<uint32_t> donated_;
@@ -163,6 +173,9 @@ class TORCH_LAZY_API Recorder {
   Recording recording_;
   std::unique_ptr<Watch> watch_;
 };
+
+/// A buffer whose content the caller has given up: who reads it gets an error.
+void lose_donated(Buffer& buffer, GraphLock& lock);
 
 /// Finishes what was recorded and scheduled before a replay. False: this is no place for one, inside
 /// a recording or a run.

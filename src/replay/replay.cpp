@@ -61,6 +61,13 @@ c10::Storage upload_again(const HostData& data, c10::ArrayRef<const at::Tensor*>
   return memory;
 }
 
+void lose(Buffer& buffer, std::shared_ptr<Failure> failure, GraphLock& lock) {
+  Program& program = Program::instance();
+  Value* value = program.make_value(buffer.nbytes);
+  value->failure = std::move(failure);
+  program.assign(buffer, value, lock);
+}
+
 /// One replay: its data on the way in and out.
 class Replay {
  public:
@@ -206,8 +213,7 @@ class Replay {
         continue;
       }
       if (after.kind == Content::Kind::donated) {
-        lose(*buffers_[b], "torch-lazy: this tensor was given up to a compiled function (donate)",
-             lock);
+        lose_donated(*buffers_[b], lock);
       } else if (c10::Storage data = data_of(after)) {
         put(*buffers_[b], std::move(data), lock);
       }
@@ -218,20 +224,6 @@ class Replay {
         known_[i]->unsafeGetTensorImpl()->bump_version();
       }
     }
-  }
-
-  static void lose(Buffer& buffer, const char* message, GraphLock& lock) {
-    auto failure = std::make_shared<Failure>();
-    failure->message = message;
-    failure->delivered = true;
-    lose(buffer, std::move(failure), lock);
-  }
-
-  static void lose(Buffer& buffer, std::shared_ptr<Failure> failure, GraphLock& lock) {
-    Program& program = Program::instance();
-    Value* value = program.make_value(buffer.nbytes);
-    value->failure = std::move(failure);
-    program.assign(buffer, value, lock);
   }
 
   /// New buffers, and the gradients over them.
@@ -362,6 +354,13 @@ bool matches_tensor(const KnownTensor& recorded, const at::Tensor& tensor) {
 }
 
 }  // namespace
+
+void lose_donated(Buffer& buffer, GraphLock& lock) {
+  auto failure = std::make_shared<Failure>();
+  failure->message = "torch-lazy: this tensor was given up to a compiled function (donate)";
+  failure->delivered = true;
+  lose(buffer, std::move(failure), lock);
+}
 
 bool is_recording() {
   return watch() != nullptr;

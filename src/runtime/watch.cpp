@@ -3,6 +3,11 @@
 
 #include "base/hooks.h"
 #include "base/scopes.h"
+#include "runtime/real_tensor.h"
+#include <torch_lazy/backend.h>
+
+#include <ATen/Context.h>
+#include <ATen/ops/equal.h>
 
 #include <atomic>
 #include <mutex>
@@ -18,6 +23,12 @@ std::mutex& watch_mutex() {
 std::atomic<Watch*> current{nullptr};
 thread_local Watch* of_this_thread = nullptr;
 
+at::Tensor state_of_generator() {
+  at::Generator generator = at::globalContext().defaultGenerator(real_device());
+  std::lock_guard<std::mutex> lock(generator.mutex());
+  return generator.get_state();
+}
+
 }  // namespace
 
 Watch* watch() {
@@ -25,6 +36,7 @@ Watch* watch() {
 }
 
 Watch::Watch() {
+  generator_state_ = state_of_generator();
   std::lock_guard<std::mutex> lock(watch_mutex());
   if (!current.load(std::memory_order_relaxed)) {
     active_ = true;
@@ -50,6 +62,17 @@ Watch::~Watch() {
       Program::instance().let_go(value, lock);
     }
   }
+}
+
+void Watch::begin_draw() {
+  BelowEverything below;
+  if (!at::equal(generator_state_, state_of_generator())) {
+    watch_obstacle("it seeds the random numbers, or draws some outside of the device");
+  }
+}
+
+void Watch::end_draw() {
+  generator_state_ = state_of_generator();
 }
 
 void Watch::add_draw(Value* value, Draw draw, GraphLock& /*lock*/) {

@@ -42,6 +42,11 @@ class Watch {
   /// Why what was recorded cannot be replayed; empty: it can.
   std::string obstacle() const;
 
+  /// Around a draw, and at the end: nobody else may change the state of the generator, which no
+  /// replay would do.
+  void begin_draw();
+  void end_draw();
+
   void add_draw(Value* value, Draw draw, GraphLock& lock);
   void add_upload(Value* value, const at::Tensor& source, const Layout& layout, GraphLock& lock);
 
@@ -60,6 +65,7 @@ class Watch {
   std::vector<Value*> uploaded_;
 
   bool active_ = false;
+  at::Tensor generator_state_;
   std::string obstacle_;
 };
 
