@@ -6,11 +6,12 @@ are believed; what they depend on in the program's objects is checked before eve
 calls 8, 16, 32, ... the function is run and compared again.
 """
 
+import contextlib
 import functools
 import gc
 import itertools
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -64,6 +65,7 @@ class CompiledFunction:
         *,
         donate: Sequence[int | str] = (),
         pure_hooks: bool = False,
+        is_compiling: bool = False,
         cache_size: int = 64,
     ) -> None:
         if not callable(function):
@@ -72,6 +74,7 @@ class CompiledFunction:
         self.function = function
         self._donate = tuple([donate] if isinstance(donate, (int, str)) else donate)
         self._pure_hooks = pure_hooks
+        self._is_compiling = is_compiling
         self._calls = _C.CompiledCalls(cache_size)
         self._call = self._calls.call
 
@@ -134,7 +137,8 @@ class CompiledFunction:
         before = reach_of(self.function, args, kwargs)
         known, hosts = _split(arguments, before)
         recorder = _C.Recorder(known, hosts, self._donated(args, kwargs, known))
-        with _HostReads(hosts, before) as reads:
+        compiling = said_to_be_compiling() if self._is_compiling else contextlib.nullcontext()
+        with _HostReads(hosts, before) as reads, compiling:
             result = self.function(*args, **kwargs)
         leaves, spec = tree_flatten(result)
         tensors = [leaf for leaf in leaves if _is_lazy(leaf)]
@@ -147,8 +151,13 @@ class CompiledFunction:
             recording.obstacle
             or reads.obstacle
             or _state_obstacle(before, after, self._pure_hooks)
-            or _result_obstacle(leaves)
+            or _result_obstacle(leaves, {id(tensor) for tensor in known})
         )
+        if "reads a number" in obstacle and not self._is_compiling:
+            obstacle += (
+                "; if that line leaves the read out under torch.compile, "
+                "torch_lazy.compile(..., is_compiling=True) helps"
+            )
         is_tensor = [_is_lazy(leaf) for leaf in leaves]
         kept = [None if lazy else leaf for leaf, lazy in zip(leaves, is_tensor, strict=True)]
         return result, Attempt(recording, after, kept, is_tensor, spec, obstacle, before.rates())
@@ -356,14 +365,26 @@ def _state_obstacle(before: Reach, after: Reach, pure_hooks: bool) -> str:
     return ""
 
 
-def _result_obstacle(leaves: list[Any]) -> str:
+def _result_obstacle(leaves: list[Any], known: set[int]) -> str:
     for leaf in leaves:
         if isinstance(leaf, torch.Tensor):
             if not _is_lazy(leaf):
                 return "it returns a tensor that is not on the device lazy"
-            if type(leaf) not in (torch.Tensor, torch.nn.Parameter):
+            if type(leaf) is not torch.Tensor and id(leaf) not in known:
                 return f"it returns a {type(leaf).__name__}"
     return ""
+
+
+@contextlib.contextmanager
+def said_to_be_compiling() -> Iterator[None]:
+    """torch.compiler.is_compiling() answers yes."""
+    compiler = torch.compiler
+    before = compiler._is_compiling_flag
+    compiler._is_compiling_flag = True
+    try:
+        yield
+    finally:
+        compiler._is_compiling_flag = before
 
 
 class _HostReads(TorchDispatchMode):
@@ -474,6 +495,7 @@ def compile(
     *,
     donate: Sequence[int | str] | int | str = (),
     pure_hooks: bool = False,
+    is_compiling: bool = False,
     cache_size: int = 64,
 ) -> Any:
     """A function that does what `function` does, without Python once it has been recorded.
@@ -487,12 +509,17 @@ def compile(
             used again, and reading them afterwards raises an error.
         pure_hooks: hooks of modules and tensors do nothing but compute; without this a function
             that has some is called each time.
+        is_compiling: torch.compiler.is_compiling() answers yes while the function is recorded.
+            Libraries then leave out reads that only serve to warn or to choose a faster way; some
+            also do less than they do in eager.
         cache_size: how many signatures are kept.
     """
+    options = {
+        "donate": donate,
+        "pure_hooks": pure_hooks,
+        "is_compiling": is_compiling,
+        "cache_size": cache_size,
+    }
     if function is None:
-        return functools.partial(
-            compile, donate=donate, pure_hooks=pure_hooks, cache_size=cache_size
-        )
-    return CompiledFunction(
-        function, donate=donate, pure_hooks=pure_hooks, cache_size=cache_size
-    )
+        return functools.partial(compile, **options)
+    return CompiledFunction(function, **options)
