@@ -57,6 +57,7 @@ if _load_error is None:
     from torch_lazy.compile import CompileWarning, compile
     from torch_lazy.dlpack import from_dlpack, to_dlpack
     from torch_lazy.patches import install_as_torch_lazy, undo_patches
+    from torch_lazy.saved_graph import load_graph, save_graph
     from torch_lazy.step import (
         get_tensor_id,
         mark_step,
@@ -114,10 +115,12 @@ __all__ = [
     "installed_backends",
     "ir_cache",
     "load_backend",
+    "load_graph",
     "mark_step",
     "metrics",
     "run_step_closures",
     "save",
+    "save_graph",
     "sync",
     "sync_multi",
     "to_cpu",

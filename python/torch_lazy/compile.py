@@ -113,6 +113,10 @@ class CompiledFunction:
         """Forgets all recordings; the next calls are recorded anew."""
         self._calls.clear()
 
+    def variant_for(self, args: tuple[Any, ...], **kwargs: Any) -> Any:
+        """The recording that a call with these arguments would replay; None: there is none."""
+        return self._calls.variant(args, kwargs)
+
     # ---- Recording -------------------------------------------------------------------------------
 
     def _trace(self, signature: Any, variant: Any, args: Any, kwargs: Any) -> Any:

@@ -8,6 +8,7 @@
 #include "replay/recording.h"
 
 #include <torch_lazy/backend.h>
+#include <torch_lazy/saved_graph.h>
 
 #include <ATen/ops/scalar_tensor.h>
 #include <torch/csrc/autograd/python_variable.h>
@@ -118,6 +119,12 @@ class CompiledCalls {
     return outcome(Outcome::traced, py::cast(signature));
   }
 
+  VariantPtr variant(const py::tuple& args, const py::dict& kwargs) {
+    CallKey key(args, kwargs);
+    SignaturePtr signature = find(key);
+    return signature->variants.empty() ? nullptr : signature->variants.front();
+  }
+
   void clear() { signatures_.clear(); }
   const std::vector<SignaturePtr>& signatures() const { return signatures_; }
 
@@ -226,6 +233,19 @@ void bind_compile(py::module_& m) {
   m.def("recording_difference", &difference);
   m.def("different_numbers", &different_numbers);
 
+  m.def("save_recording", &save_graph, py::arg("recording"), py::arg("arguments"), py::arg("known"),
+        py::arg("names"), py::arg("path"), py::call_guard<py::gil_scoped_release>());
+  py::class_<SavedGraph>(m, "SavedGraph")
+      .def(
+          "__call__",
+          [](SavedGraph& graph, const std::vector<at::Tensor>& arguments) {
+            return graph(arguments);
+          },
+          py::arg("arguments"), py::call_guard<py::gil_scoped_release>())
+      .def_property_readonly("arguments", &SavedGraph::arguments)
+      .def_property_readonly("state", &SavedGraph::state);
+  m.def("load_graph", &load_graph, py::arg("path"), py::call_guard<py::gil_scoped_release>());
+
   py::class_<Recorder>(m, "Recorder")
       .def(py::init([](std::vector<at::Tensor> known, std::vector<at::Tensor> hosts,
                        std::vector<uint32_t> donated) {
@@ -269,6 +289,7 @@ void bind_compile(py::module_& m) {
   py::class_<CompiledCalls>(m, "CompiledCalls")
       .def(py::init<size_t>(), py::arg("limit"))
       .def("call", &CompiledCalls::call, py::arg("args"), py::arg("kwargs"))
+      .def("variant", &CompiledCalls::variant, py::arg("args"), py::arg("kwargs"))
       .def("clear", &CompiledCalls::clear)
       .def_property_readonly("signatures", &CompiledCalls::signatures);
   m.def("call_tensors", [](const py::tuple& args, const py::dict& kwargs) {

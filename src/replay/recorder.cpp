@@ -254,6 +254,15 @@ std::vector<uint32_t> Recorder::give_up_donated(const std::vector<at::Tensor>& r
 
 Recording Recorder::finish(const std::vector<at::Tensor>& results,
                            const std::vector<ResultGraph>& graphs) {
+  return finish(results, graphs, /*run=*/true);
+}
+
+Recording Recorder::plan(const std::vector<at::Tensor>& results) {
+  return finish(results, std::vector<ResultGraph>(results.size()), /*run=*/false);
+}
+
+Recording Recorder::finish(const std::vector<at::Tensor>& results,
+                           const std::vector<ResultGraph>& graphs, bool run) {
   Recording& r = recording_;
   if (!watch_ || !watch_->active()) {
     run_all();
@@ -317,7 +326,7 @@ Recording Recorder::finish(const std::vector<at::Tensor>& results,
       r.obstacle = seen;  // what the rest follows from
     }
   };
-  r.plan = run_seen(see);
+  r.plan = run ? run_seen(see) : plan_seen(see);
   watch_.reset();
   return std::move(r);
 }

@@ -160,9 +160,14 @@ class TORCH_LAZY_API Recorder {
   /// Runs what was recorded. `graphs`: one for each result.
   Recording finish(const std::vector<at::Tensor>& results, const std::vector<ResultGraph>& graphs);
 
+  /// The same without running it: the results are never computed.
+  Recording plan(const std::vector<at::Tensor>& results);
+
  private:
   /// Takes the content of donated tensors away that are neither written nor returned; the buffers.
   std::vector<uint32_t> give_up_donated(const std::vector<at::Tensor>& results);
+  Recording finish(const std::vector<at::Tensor>& results, const std::vector<ResultGraph>& graphs,
+                   bool run);
 
   std::vector<at::Tensor> known_;
   std::vector<at::Tensor> hosts_;

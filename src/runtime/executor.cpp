@@ -313,6 +313,28 @@ std::shared_ptr<Plan> run_seen(const std::function<void(const Collection&)>& see
   return flight->plan;
 }
 
+std::shared_ptr<Plan> plan_seen(const std::function<void(const Collection&)>& see) {
+  SchedulingLock scheduling;
+  FlightPtr flight = prepare_seen(see).flight;
+  if (!flight) {
+    return nullptr;
+  }
+  bool cached = true;
+  std::shared_ptr<Plan> plan;
+  try {
+    plan = plan_for(flight->collection, cached);
+  } catch (...) {
+    call_off(*flight);
+    throw;
+  }
+  call_off(*flight);
+  auto failure = std::make_shared<Failure>();
+  failure->message = "torch-lazy: this value belongs to a graph that was only planned";
+  GraphLock lock;
+  give_up(flight->collection.nodes, failure, lock);
+  return plan;
+}
+
 void run_live(std::optional<c10::DeviceIndex> device,
               const std::function<bool(const Buffer&)>& wanted) {
   Held held;

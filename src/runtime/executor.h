@@ -23,6 +23,9 @@ TORCH_LAZY_API void run_all(std::optional<c10::DeviceIndex> device = std::nullop
 /// `see` looks at it first, under the graph lock.
 std::shared_ptr<Plan> run_seen(const std::function<void(const Collection&)>& see);
 
+/// The same without running it: what was pending never comes to be.
+std::shared_ptr<Plan> plan_seen(const std::function<void(const Collection&)>& see);
+
 /// Schedules what those live buffers need, of one device or of all, that `wanted` says yes to. It
 /// is asked under the graph lock.
 void run_live(std::optional<c10::DeviceIndex> device,

@@ -37,22 +37,6 @@ constexpr std::string_view kTemporary = ".tmp";  // being written, or left behin
 
 // ---- The form of a file: header, key, bytes, checksum of all that
 
-using Hash = std::array<uint64_t, 2>;
-
-Hash hash_bytes(std::string_view bytes, uint64_t seed) {
-  uint64_t first = mix(0x8f14e45fceea167aull, seed);
-  uint64_t second = mix(0xc9f0f895fb98ab91ull, seed);
-  for (size_t at = 0; at < bytes.size(); at += sizeof(uint64_t)) {
-    uint64_t word = 0;
-    std::memcpy(&word, bytes.data() + at, std::min(sizeof(word), bytes.size() - at));
-    first = mix(first, word);
-    second = mix(second, std::rotl(word, 32));
-  }
-  first = mix(mix(first, bytes.size()), second);
-  second = mix(mix(second, bytes.size()), first);
-  return {first, second};
-}
-
 struct Header {
   std::array<char, 8> magic{'T', 'L', 'k', 'e', 'r', 'n', 'e', 'l'};
   uint64_t version = 1;  // of this form; files of another one have other names
