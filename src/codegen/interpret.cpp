@@ -138,6 +138,16 @@ class Interpreter {
           write_scalar(type, operands[0], address(instruction));
         }
         break;
+      case Opcode::accumulate:
+        if (active(instruction)) {
+          const Type wide = compute_type(type);
+          const Scalar old = read_scalar(type, address(instruction));
+          const Scalar sum =
+              apply(Opcode::add, wide,
+                    {convert_scalar(old, type, wide), convert_scalar(operands[0], type, wide), {}});
+          write_scalar(type, convert_scalar(sum, wide, type), address(instruction));
+        }
+        break;
       case Opcode::check:
         if (!operands[0].integer) {
           *call_.status = instruction.place + 1;

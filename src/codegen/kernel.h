@@ -108,6 +108,10 @@ enum class Opcode : uint8_t {
   reduce_argmax,
   // Effects.
   store,  // operand 0 through access `place`
+  // Adds operand 0 to the element at access `place`, whose pointer is read_write. An element may be
+  // added to many times, in the order of the inner dimensions, but by one row only. In memory of a
+  // narrow type every sum is rounded (or wraps) to it.
+  accumulate,
   check,  // operand 0, boolean: where it is false the kernel reports `place` + 1 in its status
 };
 

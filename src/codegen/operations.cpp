@@ -115,6 +115,7 @@ constexpr Operation kTable[] = {
     {Opcode::reduce_argmax, "reduce_argmax", 1, kNumbers, i64, 8},
 
     {Opcode::store, "store", 1, kAll, nothing},
+    {Opcode::accumulate, "accumulate", 1, kAll & ~kBoolean, nothing, 3},
     {Opcode::check, "check", 1, kBoolean, nothing},
 };
 
@@ -141,6 +142,20 @@ bool is_integer(Type type) {
 }
 const char* type_name(Type type) {
   return kTypeTable[static_cast<int>(type)].name;
+}
+
+Type compute_type(Type type) {
+  switch (type) {
+    case Type::bf16:
+    case Type::f16:
+      return Type::f32;
+    case Type::i8:
+    case Type::u8:
+    case Type::i16:
+      return Type::i32;
+    default:
+      return type;
+  }
 }
 
 const Operation& operation(Opcode op) {

@@ -34,6 +34,9 @@ struct Operation {
 };
 
 const Operation& operation(Opcode op);
+/// The type in which values of this type are computed: f32 for the short floats, i32 for the short
+/// integers.
+Type compute_type(Type type);
 std::optional<Opcode> opcode_named(std::string_view name);
 std::optional<Type> type_named(std::string_view name);
 
@@ -42,6 +45,15 @@ constexpr int kTypes = static_cast<int>(Type::boolean) + 1;
 
 constexpr bool is_reduction(Opcode op) {
   return op >= Opcode::reduce_sum && op <= Opcode::reduce_argmax;
+}
+constexpr bool is_effect(Opcode op) {
+  return op >= Opcode::store && op <= Opcode::check;
+}
+constexpr bool is_write(Opcode op) {
+  return op == Opcode::store || op == Opcode::accumulate;
+}
+constexpr bool has_access(Opcode op) {
+  return op == Opcode::load || is_write(op);
 }
 constexpr bool is_mathematics(Opcode op) {
   return op >= Opcode::exp && op <= Opcode::round;

@@ -223,6 +223,7 @@ Instruction parse_instruction(Line& line, size_t number) {
       break;
     case Opcode::load:
     case Opcode::store:
+    case Opcode::accumulate:
       line.expect("access");
       instruction.place = line.count("the number of an access");
       break;

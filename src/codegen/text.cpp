@@ -112,6 +112,7 @@ void write(Writer& out, const Instruction& instruction) {
       break;
     case Opcode::load:
     case Opcode::store:
+    case Opcode::accumulate:
       out.write(" access ", instruction.place);
       break;
     default:

@@ -176,6 +176,7 @@ class Verifier {
         break;
       case Opcode::load:
       case Opcode::store:
+      case Opcode::accumulate:
         check_range(instruction.place, kernel_.accesses.size(), "access");
         check_access(instruction, kernel_.accesses[instruction.place]);
         break;
@@ -202,6 +203,9 @@ class Verifier {
     if (pointer.use == wrong) {
       fail("pointer ", std::to_string(access.pointer), " is only to ",
            wrong == Use::write ? "write" : "read");
+    }
+    if (instruction.op == Opcode::accumulate && pointer.use != Use::read_write) {
+      fail("pointer ", std::to_string(access.pointer), " is not read_write");
     }
     if (in_row()) {
       for (int32_t d = kernel_.outer; d < kernel_.rank(); ++d) {

@@ -64,20 +64,6 @@ at::ScalarType dtype_of(Type type) {
   return at::kFloat;
 }
 
-Type compute_type(Type type) {
-  switch (type) {
-    case Type::bf16:
-    case Type::f16:
-      return Type::f32;
-    case Type::i8:
-    case Type::u8:
-    case Type::i16:
-      return Type::i32;
-    default:
-      return type;
-  }
-}
-
 Lowering::Lowering(Program& program, uint32_t node)
     : program_(program), index_(node), node_(program.graph->nodes[node]) {}
 

@@ -13,9 +13,7 @@ namespace torch_lazy::compile {
 std::optional<Type> type_of(at::ScalarType dtype);
 at::ScalarType dtype_of(Type type);
 
-/// The type in which values of this type are computed: f32 for the short floats, i32 for the short
-/// integers.
-Type compute_type(Type type);
+using codegen::compute_type;
 
 /// A node being lowered: its arguments, and the pieces that it becomes.
 class Lowering {

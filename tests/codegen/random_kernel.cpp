@@ -6,6 +6,7 @@
 #include "codegen/scalar.h"
 
 #include <algorithm>
+#include <numeric>
 #include <random>
 
 namespace torch_lazy::codegen {
@@ -350,6 +351,55 @@ class Generator {
     append(Opcode::store, type, {value.value}, access);
   }
 
+  /// Every row has elements of its own, among which lookups choose: they may meet.
+  void make_accumulate() {
+    Type type = any_type();
+    type = type == Type::boolean ? Type::f32 : type;
+    Known value = value_of(type);
+    if (is_wide(type)) {
+      value = clamp(value, kSmall);
+    }
+    Access access;
+    access.lookups = make_lookups();
+    access.mask = make_mask();
+    access.pointer = make_pointer(type, Use::read_write);
+    access.strides.assign(kernel().rank(), Stride::zero);
+    // Digits of an element's number: indices of the row, and lookups.
+    const int lookups = static_cast<int>(access.lookups.size());
+    std::vector<int> order(kernel().outer + lookups);
+    std::iota(order.begin(), order.end(), -lookups);
+    std::shuffle(order.begin(), order.end(), random_);
+    if (kernel().lanes == Lanes::outer && chance(60)) {  // side by side along the lanes
+      std::stable_sort(order.begin(), order.end(),
+                       [&](int a, int b) { return std::max(a, b) == kernel().outer - 1 && a > b; });
+    }
+    std::vector<int64_t> row_steps(kernel().outer), lookup_steps(lookups);
+    int64_t count = 1;
+    for (const int d : order) {
+      const bool one = count == 1 && chance(80);
+      (d >= 0 ? row_steps[d] : lookup_steps[-d - 1]) = count;
+      (d >= 0 ? access.strides[d] : access.lookups[-d - 1].stride) =
+          one ? Stride::one : Stride::argument;
+      count *= d >= 0 ? std::max<int64_t>(problem_.sizes[d], 1) : kLookups;
+    }
+    std::vector<int64_t>& arguments = problem_.strides.emplace_back();
+    for (int d = 0; d < kernel().outer; ++d) {
+      if (access.strides[d] == Stride::argument) {
+        arguments.push_back(row_steps[d]);
+      }
+    }
+    for (int i = 0; i < lookups; ++i) {
+      if (access.lookups[i].stride == Stride::argument) {
+        arguments.push_back(lookup_steps[i]);
+      }
+    }
+    problem_.memory[access.pointer].resize(count * size_of(type));
+    fill(access.pointer);
+    kernel().accesses.push_back(access);
+    append(Opcode::accumulate, type, {value.value},
+           static_cast<int32_t>(kernel().accesses.size()) - 1);
+  }
+
   void make_scratch_store() {
     const Type type = any_type();
     const Known value = value_of(type);
@@ -395,6 +445,8 @@ class Generator {
         make_reduction();
       } else if (chance(15)) {
         make_store();
+      } else if (chance(6)) {
+        make_accumulate();
       } else if (chance(5)) {
         make_argument();
       } else if (!in_row() && chance(8)) {

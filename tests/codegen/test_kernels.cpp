@@ -124,6 +124,71 @@ stage each
   for_each_target<float>(problem, 2, check);
 }
 
+// Rows added to those of a table, many to one of them, some to none: in the order of the rows.
+TEST(Kernels, GradientOfAnEmbedding) {
+  for (int64_t columns : {1, 16, 21, 70, 257}) {
+    Problem problem;
+    problem.kernel = parse(R"(kernel outer 1 inner 1 lanes outer
+pointer 0 f32 read
+pointer 1 i64 read
+pointer 2 f32 read_write
+access 0 pointer 0 [1, *]
+access 1 pointer 1 [0, 1]
+access 2 pointer 2 [1, 0] lookup %0 * mask %2
+stage each
+  %0 = load i64 access 1
+  %1 = constant i64 2
+  %2 = ne boolean %0 %1
+  %3 = load f32 access 0
+  accumulate f32 access 2 %3
+)");
+    const std::vector<int64_t> rows = {3, 0, 3, 2, 3, 4, 0};
+    const auto gradient = random_floats(rows.size() * columns, 7);
+    problem.sizes = {columns, static_cast<int64_t>(rows.size())};
+    problem.strides = {{columns}, {}, {columns}};
+    problem.tile = 64;
+    problem.memory = {bytes_of(gradient), bytes_of(rows),
+                      bytes_of(std::vector<float>(5 * columns, 1.0f))};
+    std::vector<float> expected(5 * columns, 1.0f);
+    for (size_t i = 0; i < rows.size(); ++i) {
+      for (int64_t c = 0; c < columns && rows[i] != 2; ++c) {
+        expected[rows[i] * columns + c] += gradient[i * columns + c];
+      }
+    }
+    for_each_target<float>(problem, 2, [&](const std::vector<float>& sums, int64_t) {
+      EXPECT_EQ(sums, expected) << columns << " columns";
+    });
+  }
+}
+
+// Lanes that meet in one element add one after the other, and bf16 is rounded each time: 256 and
+// one more is 256.
+TEST(Kernels, SumsByIndex) {
+  Problem problem;
+  problem.kernel = parse(R"(kernel outer 0 inner 1 lanes inner
+pointer 0 bf16 read
+pointer 1 i64 read
+pointer 2 bf16 read_write
+access 0 pointer 0 [1]
+access 1 pointer 1 [1]
+access 2 pointer 2 [0] lookup %0 1
+stage each
+  %0 = load i64 access 1
+  %1 = load bf16 access 0
+  accumulate bf16 access 2 %1
+)");
+  constexpr int64_t kCount = 299;
+  std::vector<int64_t> places(kCount, 1);
+  places[0] = places[kCount - 1] = 0;
+  problem.sizes = {kCount};
+  problem.strides = {{}, {}, {}};
+  problem.memory = {bytes_of(std::vector<uint16_t>(kCount, 0x3f80)), bytes_of(places),
+                    bytes_of(std::vector<uint16_t>(2, 0))};
+  for_each_target<uint16_t>(problem, 2, [&](const std::vector<uint16_t>& sums, int64_t) {
+    EXPECT_EQ(sums, (std::vector<uint16_t>{0x4000, 0x4380}));  // 2, 256
+  });
+}
+
 // In place: every element exactly once, whatever the vectors.
 TEST(Kernels, UpdateInPlace) {
   Problem problem;

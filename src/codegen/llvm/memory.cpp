@@ -307,6 +307,57 @@ void Memory::store(const Bases& bases, int32_t number, const Place& place,
   mark(store, access.pointer);
 }
 
+void Memory::update(const Bases& bases, int32_t number, const Place& place, llvm::Value* value,
+                    const Combine& combine) const {
+  if (kernel_.lanes == Lanes::outer || !place.lane) {  // a lane is a row: no other has its elements
+    store(bases, number, place, combine(load(bases, number, place), value));
+    return;
+  }
+  const Access& access = kernel_.accesses[number];
+  const Address to = address(bases, number, place);
+  llvm::Type* element = type(access);
+  llvm::Type* integer = builder_.getInt64Ty();
+  auto kept = [&](llvm::Value* vector) {
+    llvm::Value* copy = buffer(vector->getType());
+    builder_.CreateStore(vector, copy);
+    return copy;
+  };
+  auto one_of = [&](llvm::Type* type, llvm::Value* copy, llvm::Value* lane) {
+    return builder_.CreateLoad(type, builder_.CreateInBoundsGEP(type, copy, lane));
+  };
+  llvm::Value* values = kept(code_.splat(value));
+  llvm::Value* offsets = to.offsets        ? kept(to.offsets)
+                         : to.side_by_side ? kept(code_.iota(integer))
+                                           : nullptr;
+  llvm::Value* active = nullptr;
+  if (access.mask >= 0) {
+    llvm::Value* mask = code_.splat((*place.values)[access.mask]);
+    llvm::Type* bytes = llvm::FixedVectorType::get(builder_.getInt8Ty(), code_.lanes);
+    active = kept(builder_.CreateZExt(mask, bytes));
+  }
+  auto update_one = [&](llvm::Value* lane) {
+    llvm::Value* pointer = to.pointer;
+    if (offsets) {
+      pointer = builder_.CreateInBoundsGEP(element, pointer, one_of(integer, offsets, lane));
+    }
+    auto* old = builder_.CreateAlignedLoad(element, pointer, alignment(access));
+    mark(old, access.pointer);
+    llvm::Value* made = combine(old, one_of(element, values, lane));
+    mark(builder_.CreateAlignedStore(made, pointer, alignment(access)), access.pointer);
+    return Values();
+  };
+  llvm::Value* count = place.count ? place.count : code_.index(code_.lanes);
+  code_.entered_loop(code_.index(0), count, code_.index(1), {},
+                     [&](llvm::Value* lane, const Values&) {
+                       if (!active) {
+                         return update_one(lane);
+                       }
+                       llvm::Value* here = one_of(builder_.getInt8Ty(), active, lane);
+                       return code_.when(builder_.CreateICmpNE(here, builder_.getInt8(0)), {},
+                                         [&](const Values&) { return update_one(lane); });
+                     });
+}
+
 void Memory::report(int64_t status) const {
   // Threads may report at once; any of their reports will do.
   auto* store = builder_.CreateAlignedStore(builder_.getInt64(status), status_, llvm::Align(8));

@@ -41,6 +41,11 @@ class Memory {
 
   llvm::Value* load(const Bases& bases, int32_t access, const Place& place) const;
   void store(const Bases& bases, int32_t access, const Place& place, llvm::Value* value) const;
+  /// Replaces what is there by what `combine` makes of it and the value, lane by lane in their
+  /// order where lanes may meet in one element.
+  using Combine = std::function<llvm::Value*(llvm::Value* old, llvm::Value* value)>;
+  void update(const Bases& bases, int32_t access, const Place& place, llvm::Value* value,
+              const Combine& combine) const;
   void report(int64_t status) const;
 
  private:

@@ -21,7 +21,7 @@ StagePlan plan_stage(const Kernel& kernel, const Stage& stage, const Features& f
   StagePlan plan;
   for (int32_t i = stage.begin; i < stage.end; ++i) {
     const Instruction& instruction = kernel.code[i];
-    if (instruction.op == Opcode::load || instruction.op == Opcode::store) {
+    if (has_access(instruction.op)) {
       if (std::find(plan.accesses.begin(), plan.accesses.end(), instruction.place) ==
           plan.accesses.end()) {
         plan.accesses.push_back(instruction.place);
@@ -32,6 +32,7 @@ StagePlan plan_stage(const Kernel& kernel, const Stage& stage, const Features& f
       plan.needs_position |= is_position(instruction.op);
       plan.sums_floats |= instruction.op == Opcode::reduce_sum && is_float(instruction.type);
     }
+    plan.accumulates |= instruction.op == Opcode::accumulate;
     plan.cost += operation(instruction.op).cost;
   }
   // An addition takes some cycles and can begin in each: a light body needs several accumulators to
@@ -59,7 +60,7 @@ int lanes_for(const Kernel& kernel, const Features& features) {
 }
 
 /// Rows side by side are read a piece of each at a time. Memory likes long pieces: a reduction
-/// takes as many vectors as the registers hold accumulators for.
+/// takes as many vectors as the registers hold accumulators for, a sum in memory likewise.
 std::vector<int> vectors_for(const Kernel& kernel, const Features& features,
                              const std::vector<StagePlan>& stages) {
   int cost = 0;
@@ -67,6 +68,7 @@ std::vector<int> vectors_for(const Kernel& kernel, const Features& features,
   for (const StagePlan& stage : stages) {
     cost += stage.cost;
     most = std::max(most, stage.reductions.size() * (stage.needs_position ? 4 : 1));
+    most = std::max<size_t>(most, stage.accumulates ? 1 : 0);
   }
   if (is_heavy(cost, features)) {
     return {};

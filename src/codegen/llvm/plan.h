@@ -13,8 +13,9 @@ struct StagePlan {
   std::vector<int32_t> reductions;  // instructions
   bool needs_position = false;      // one of them is argmin or argmax
   bool sums_floats = false;
-  int cost = 0;           // of one vector, roughly in instructions
-  int unroll_in_row = 1;  // vectors at a time, with lanes inner; 0: always one, under a mask
+  bool accumulates = false;  // in memory
+  int cost = 0;              // of one vector, roughly in instructions
+  int unroll_in_row = 1;     // vectors at a time, with lanes inner; 0: always one, under a mask
 };
 
 struct Plan {

@@ -376,6 +376,15 @@ Value* Stages::emit_instruction(const Instruction& instruction, Copy& copy,
     case Opcode::store:
       memory_.store(bases, instruction.place, place, operands[0]);
       return nullptr;
+    case Opcode::accumulate: {
+      const Type wide = compute_type(type);
+      memory_.update(bases, instruction.place, place, operands[0], [&](Value* old, Value* value) {
+        Value* sum = emit_operation(code_, Opcode::add, wide, emit_convert(code_, old, type, wide),
+                                    emit_convert(code_, value, type, wide), nullptr);
+        return emit_convert(code_, sum, wide, type);
+      });
+      return nullptr;
+    }
     case Opcode::check: {
       Value* wrong = builder_.CreateNot(operands[0]);
       if (copy.mask && wrong->getType()->isVectorTy()) {
