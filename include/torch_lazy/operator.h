@@ -21,6 +21,7 @@ enum class ArgumentKind : uint8_t { tensor, tensor_list, number, number_list, ot
 /// What a number among the arguments is to a graph.
 enum class NumberPolicy : uint8_t {
   input,      // travels beside the parameters; a new value needs no new graph
+  factor,     // likewise, but whether it is 1 is part of the graph
   by_class,   // likewise, but its class (negative, 0, 1, 2, infinite, ...) is part of the graph
   attribute,  // its value is part of the graph: it decides the layout of the result
 };

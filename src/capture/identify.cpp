@@ -74,6 +74,20 @@ uint64_t number_class(const c10::IValue& value) {
          (number == std::trunc(number) ? 16 : 0);
 }
 
+/// What of a number's value is part of the graph.
+uint64_t class_under(NumberPolicy policy, const c10::IValue& value) {
+  switch (policy) {
+    case NumberPolicy::by_class:
+      return number_class(value);
+    case NumberPolicy::factor:
+      return (value.isInt() && value.toInt() == 1) || (value.isDouble() && value.toDouble() == 1)
+                 ? kClassOne
+                 : kClassUnknown;
+    default:
+      return kClassUnknown;
+  }
+}
+
 /// A number that many programs use and a compiler can do something with: 0, 1, -1.
 bool is_special(const c10::IValue& value) {
   const Settings& s = settings();
@@ -218,8 +232,7 @@ class Identifier {
   }
 
   void number(const c10::IValue& value, NumberPolicy policy) {
-    put(kNumber | number_kind(value) << 8 |
-        (policy == NumberPolicy::by_class ? number_class(value) << 16 : 0));
+    put(kNumber | number_kind(value) << 8 | class_under(policy, value) << 16);
     call_.numbers.push_back(value);
   }
 
@@ -240,8 +253,7 @@ class Identifier {
       if (!element.isScalar()) {
         return false;
       }
-      put(number_kind(element) |
-          (policy == NumberPolicy::by_class ? number_class(element) << 16 : 0));
+      put(number_kind(element) | class_under(policy, element) << 16);
     }
     call_.numbers.push_back(value);
     return true;
@@ -357,7 +369,7 @@ NumberKind kind_of(const c10::IValue& value, NumberPolicy policy) {
     kind.wrapped = value.toTensor().unsafeGetTensorImpl()->is_wrapped_number();
   } else {
     kind.type = value.toScalar().type();
-    kind.value_class = policy == NumberPolicy::by_class ? number_class(value) : kClassUnknown;
+    kind.value_class = static_cast<uint8_t>(class_under(policy, value));
   }
   return kind;
 }

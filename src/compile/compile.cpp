@@ -104,6 +104,11 @@ std::string text(const Program& program) {
       out << "product slot" << p.a.slot << " " << p.a.layout.shape_text() << " slot" << p.b.slot
           << " " << p.b.layout.shape_text() << " -> slot" << p.out.slot << "\n";
     } else {
+      for (uint32_t slot : step.writes) {
+        if (program.slots[slot].cleared) {
+          out << "clear slot" << slot << ", ";
+        }
+      }
       out << text(step.piece);
     }
   }

@@ -14,9 +14,11 @@ namespace {
 using codegen::Kernel;
 using codegen::Stride;
 
-bool has_position_terms(const Piece& piece) {
+/// Whether it matters in which order a row's elements come.
+bool has_order(const Piece& piece) {
   return std::any_of(piece.terms.begin(), piece.terms.end(), [](const Term& term) {
-    return term.op == Opcode::reduce_argmax || term.op == Opcode::reduce_argmin;
+    return term.op == Opcode::reduce_argmax || term.op == Opcode::reduce_argmin ||
+           term.op == Opcode::accumulate;
   });
 }
 
@@ -26,7 +28,7 @@ const Access* leading_access(const Piece& piece, int begin, int end) {
   int most = 0;
   for (bool store : {true, false}) {
     for (const Term& term : piece.terms) {
-      if (term.op != (store ? Opcode::store : Opcode::load)) {
+      if (store ? !is_write(term.op) : term.op != Opcode::load) {
         continue;
       }
       const Access& access = piece.accesses[term.place];
@@ -55,7 +57,7 @@ void order_dimensions(Piece& piece) {
     }
   };
   sort_range(0, piece.outer);
-  if (!has_position_terms(piece)) {
+  if (!has_order(piece)) {
     sort_range(piece.outer, piece.rank());
   }
   Sizes sizes;
@@ -177,7 +179,7 @@ Depths depths_of(const Piece& piece) {
     for (int32_t operand : term.operands) {
       after(operand);
     }
-    if (term.op == Opcode::load || term.op == Opcode::store) {
+    if (has_access(term.op)) {
       const Access& access = piece.accesses[term.place];
       for (const Lookup& lookup : access.lookups) {
         after(lookup.term);
@@ -187,6 +189,12 @@ Depths depths_of(const Piece& piece) {
     result.depth[i] = depth;
   }
   return result;
+}
+
+codegen::Use use_of(Opcode op) {
+  return op == Opcode::load         ? codegen::Use::read
+         : op == Opcode::accumulate ? codegen::Use::read_write
+                                    : codegen::Use::write;
 }
 
 class Emitter {
@@ -204,7 +212,7 @@ class Emitter {
         visit(operand);
       }
     }
-    if (term.op == Opcode::load || term.op == Opcode::store) {
+    if (has_access(term.op)) {
       const Access& access = piece_.accesses[term.place];
       for (const Lookup& lookup : access.lookups) {
         visit(lookup.term);
@@ -342,8 +350,7 @@ std::vector<uint32_t> Emitter::passes_needing() const {
   std::vector<uint32_t> needed(piece_.terms.size(), 0);
   for (size_t i = piece_.terms.size(); i-- > 0;) {
     const Term& term = piece_.terms[i];
-    const bool root = term.op == Opcode::store || term.op == Opcode::check;
-    if (is_reduction(term.op) || (root && depths_.element[i])) {
+    if (is_reduction(term.op) || (is_effect(term.op) && depths_.element[i])) {
       needed[i] |= 1U << depths_.depth[i];
     }
     if (!depths_.element[i] && !is_reduction(term.op)) {
@@ -379,8 +386,7 @@ void Emitter::decide_scratch() {
     costs[i] = codegen::operation(term.op).cost;
     operands_of(term,
                 [&](int32_t operand) { costs[i] = std::min(costs[i] + costs[operand], 1 << 20); });
-    if (std::popcount(needed[i]) > 1 && costs[i] > kRecomputeLimit && term.op != Opcode::store &&
-        term.op != Opcode::check) {
+    if (std::popcount(needed[i]) > 1 && costs[i] > kRecomputeLimit && !is_effect(term.op)) {
       kept_[i] = 1;
       costs[i] = codegen::operation(Opcode::load).cost;
     }
@@ -442,9 +448,8 @@ void Emitter::emit_rows(int depth) {
     for (int32_t& operand : made.operands) {
       operand = operand >= 0 ? row_value_[operand] : -1;
     }
-    if (term.op == Opcode::load || term.op == Opcode::store) {
-      made.place = access_for(piece_.accesses[term.place],
-                              term.op == Opcode::load ? codegen::Use::read : codegen::Use::write);
+    if (has_access(term.op)) {
+      made.place = access_for(piece_.accesses[term.place], use_of(term.op));
     }
     row_value_[i] = push(made);
   }
@@ -465,9 +470,7 @@ void Emitter::emit_pass(int pass) {
     if (depths_.depth[i] != pass) {
       continue;
     }
-    const bool effect =
-        (term.op == Opcode::store || term.op == Opcode::check) && depths_.element[i];
-    if (!is_reduction(term.op) && !effect) {
+    if (!is_reduction(term.op) && !(is_effect(term.op) && depths_.element[i])) {
       continue;
     }
     operands_of(term, [&](int32_t operand) { value(operand, pass); });
@@ -475,8 +478,8 @@ void Emitter::emit_pass(int pass) {
     for (int32_t& operand : made.operands) {
       operand = operand >= 0 ? value(operand, pass) : -1;
     }
-    if (term.op == Opcode::store) {
-      made.place = access_for(piece_.accesses[term.place], codegen::Use::write);
+    if (is_write(term.op)) {
+      made.place = access_for(piece_.accesses[term.place], use_of(term.op));
     }
     const int32_t instruction = push(made);
     if (is_reduction(term.op)) {
@@ -537,13 +540,15 @@ Launch Emitter::run() {
 bool can_write_in_place(const Piece& piece, uint32_t slot, uint32_t base) {
   const Access* store = nullptr;
   int store_depth = 0;
+  bool adds = false;  // to places that may be any
   const Depths depths = depths_of(piece);
   for (size_t i = 0; i < piece.terms.size(); ++i) {
     const Term& term = piece.terms[i];
-    if (term.op == Opcode::store && piece.accesses[term.place].slot == slot) {
+    if (is_write(term.op) && piece.accesses[term.place].slot == slot) {
       if (store) {
         return false;
       }
+      adds = term.op == Opcode::accumulate;
       store = &piece.accesses[term.place];
       store_depth = depths.depth[i];
     }
@@ -570,7 +575,7 @@ bool can_write_in_place(const Piece& piece, uint32_t slot, uint32_t base) {
       continue;
     }
     const Access& load = piece.accesses[term.place];
-    if (!load.same_elements(*store) || !load.lookups.empty() || last[i] > store_depth) {
+    if (adds || !load.same_elements(*store) || !load.lookups.empty() || last[i] > store_depth) {
       return false;
     }
   }

@@ -1,9 +1,11 @@
 // Pass: reads of slots that hold one number everywhere become that number. It is then computed
-// where it is used, and its memory is often not needed at all.
+// where it is used, and its memory is often not needed at all. Sums that begin with zeros are made
+// in memory that is cleared.
 #include "compile/cost.h"
 #include "compile/program.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace torch_lazy::compile {
 namespace {
@@ -80,6 +82,43 @@ void replace(Piece& piece, int32_t load, const Fill& fill) {
   piece.terms = std::move(terms);
 }
 
+bool is_zero(const Fill& fill) {
+  if (!fill.piece) {
+    return false;
+  }
+  const Term& term = fill.piece->terms[fill.value];
+  return term.op == Opcode::constant && term.number == 0 && !std::signbit(term.number) &&
+         term.integer == 0;
+}
+
+/// Slots that are sums, one after zeros that nothing else needs.
+void clear_sums(Program& program, const std::vector<Fill>& fills) {
+  std::vector<int> uses(program.slots.size(), 0);
+  for (const Step& step : program.steps) {
+    for (uint32_t slot : step.reads) {
+      ++uses[slot];
+    }
+  }
+  for (const Slot& slot : program.slots) {
+    if (slot.base >= 0) {
+      ++uses[slot.base];
+    }
+  }
+  for (const Step& step : program.steps) {
+    for (const Term& term : step.piece.terms) {
+      if (term.op != Opcode::accumulate) {
+        continue;
+      }
+      Slot& sums = program.slots[step.piece.accesses[term.place].slot];
+      if (sums.base >= 0 && is_zero(fills[sums.base]) && uses[sums.base] == 1 &&
+          !program.slots[sums.base].survives && !program.slots[sums.base].parameter) {
+        sums.base = -1;
+        sums.cleared = true;
+      }
+    }
+  }
+}
+
 }  // namespace
 
 Program inline_fills(Program program) {
@@ -133,6 +172,7 @@ Program inline_fills(Program program) {
       }
     }
   }
+  clear_sums(program, fills);
   // What nothing reads any more.
   std::vector<char> read(program.slots.size(), 0);
   for (const Step& step : program.steps) {

@@ -30,7 +30,7 @@ void find_uses(const Program& program, Step& step) {
   for (const Term& term : step.piece.terms) {
     if (term.op == Opcode::load) {
       put(step.reads, step.piece.accesses[term.place].slot);
-    } else if (term.op == Opcode::store) {
+    } else if (is_write(term.op)) {
       put(step.writes, step.piece.accesses[term.place].slot);
     }
   }
@@ -68,6 +68,9 @@ Program lower(std::shared_ptr<const Graph> graph) {
     Lowering lowering(program, i);
     std::vector<Step> steps;
     if (lower_node(lowering)) {
+      for (auto [slot, base] : lowering.versions()) {
+        program.slots[slot].base = static_cast<int32_t>(base);
+      }
       for (Step& step : lowering.take_steps()) {
         if (step.kind == Step::Kind::piece) {
           simplify(step.piece);

@@ -343,6 +343,30 @@ void Lowering::store_operand_like(uint32_t slot, const Layout& layout, int32_t v
   piece_.store(std::move(access), convert(value, *memory));
 }
 
+void Lowering::accumulate(const View& into, const Layout& seen, c10::ArrayRef<Lookup> lookups,
+                          int32_t mask, int32_t value) {
+  const std::optional<Type> memory = type_of(into.layout.dtype);
+  if (!memory || *memory == Type::boolean || into.layout.conj || into.layout.neg ||
+      !apart({into.layout.sizes.begin(), into.layout.sizes.end()},
+             {into.layout.strides.begin(), into.layout.strides.end()})) {
+    fail();
+    return;
+  }
+  Access access;
+  access.slot = into.slot;
+  access.type = *memory;
+  access.offset = into.layout.offset;
+  access.strides = strides_for(seen, false);
+  access.lookups.append(lookups.begin(), lookups.end());
+  access.mask = mask;
+  // No two rows may add to one element.
+  if (std::find(access.strides.begin(), access.strides.begin() + piece_.outer, 0) !=
+      access.strides.begin() + piece_.outer) {
+    fail();
+  }
+  piece_.accumulate(std::move(access), convert(value, *memory));
+}
+
 void Lowering::store(size_t result, int32_t value) {
   if (wanted(result)) {
     store_operand_like(static_cast<uint32_t>(node_.outputs[result]), result_layout(result), value);
@@ -372,7 +396,7 @@ bool Lowering::complete() const {
     }
     const auto& terms = step.piece.terms;
     return std::any_of(terms.begin(), terms.end(), [&](const Term& term) {
-      return term.op == Opcode::store && step.piece.accesses[term.place].slot == slot;
+      return is_write(term.op) && step.piece.accesses[term.place].slot == slot;
     });
   };
   return std::all_of(node_.outputs.begin(), node_.outputs.end(), [&](int32_t output) {
@@ -405,9 +429,10 @@ std::string row_name(const std::string& name) {
 const OperatorRow* find_row(const OperatorInfo& op) {
   static const auto* table = [] {
     auto* made = new std::unordered_map<std::string, const OperatorRow*>();
-    for (auto rows : {pointwise_rows(), reduction_rows(), normalization_rows(), shape_rows(),
-                      foreach_rows(), product_rows(), activation_rows(), arithmetic_rows(),
-                      batch_norm_rows(), indexing_rows(), loss_rows(), optimizer_rows()}) {
+    for (auto rows :
+         {pointwise_rows(), reduction_rows(), normalization_rows(), shape_rows(), foreach_rows(),
+          product_rows(), activation_rows(), arithmetic_rows(), batch_norm_rows(), indexing_rows(),
+          loss_rows(), optimizer_rows(), scatter_rows()}) {
       for (const OperatorRow& row : rows) {
         const bool fresh = made->emplace(row.name, &row).second;
         TORCH_INTERNAL_ASSERT(fresh, "two rows for ", row.name);

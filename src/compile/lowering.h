@@ -70,8 +70,15 @@ class Lowering {
   /// dimensions (size 1 where they were reduced, or without them).
   void store(size_t result, int32_t value);
   void store_operand_like(uint32_t slot, const Layout& layout, int32_t value);
+  /// Adds a value to elements of `into`: `seen` is how the piece walks over it, with size 1 along
+  /// the dimensions that `lookups` find; nothing is added where the mask (-1: none) is false.
+  void accumulate(const View& into, const Layout& seen, c10::ArrayRef<Lookup> lookups, int32_t mask,
+                  int32_t value);
+  /// The slot is written where `base` was: it is the next version of it.
+  void follow(uint32_t slot, uint32_t base) { versions_.emplace_back(slot, base); }
   /// Memory of the compiler's own, in the order of the dimensions given.
   uint32_t new_slot(int64_t nbytes) { return program_.new_slot(nbytes); }
+  int64_t bytes(uint32_t slot) const { return program_.slots[slot].nbytes; }
 
   /// The piece is complete.
   void end();
@@ -86,6 +93,7 @@ class Lowering {
   bool complete() const;
   void fail() { failed_ = true; }
 
+  c10::ArrayRef<std::pair<uint32_t, uint32_t>> versions() const { return versions_; }
   std::vector<Step> take_steps() { return std::move(steps_); }
 
  private:
@@ -99,6 +107,7 @@ class Lowering {
   std::vector<int> dim_of_;  // by dimension of full_: the piece's dimension, or -1
   std::vector<char> reduced_;
   std::vector<Step> steps_;
+  std::vector<std::pair<uint32_t, uint32_t>> versions_;  // slot and base
   bool failed_ = false;
 };
 
@@ -123,6 +132,7 @@ c10::ArrayRef<OperatorRow> arithmetic_rows();
 c10::ArrayRef<OperatorRow> batch_norm_rows();
 c10::ArrayRef<OperatorRow> indexing_rows();
 c10::ArrayRef<OperatorRow> loss_rows();
+c10::ArrayRef<OperatorRow> scatter_rows();
 c10::ArrayRef<OperatorRow> optimizer_rows();
 
 }  // namespace torch_lazy::compile

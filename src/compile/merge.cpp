@@ -163,7 +163,7 @@ std::optional<Piece> join(Piece a, const Piece& b) {
     for (int32_t& operand : term.operands) {
       operand = operand >= 0 ? moved[operand] : -1;
     }
-    if (term.op == Opcode::load || term.op == Opcode::store) {
+    if (has_access(term.op)) {
       Access access = b.accesses[term.place];
       if (term.op == Opcode::load) {
         const int32_t store = stored_in_a(access.slot);
@@ -209,9 +209,23 @@ bool may_align(const Piece& first, const Access& a, const Piece& second, const A
   return elements_touched(first, a) == elements_touched(second, b);
 }
 
+/// Whether the second reads what the first adds to: that is complete only after its last row.
+bool reads_sums(const Piece& first, const Piece& second) {
+  return std::any_of(first.terms.begin(), first.terms.end(), [&](const Term& term) {
+    return term.op == Opcode::accumulate &&
+           std::any_of(second.terms.begin(), second.terms.end(), [&](const Term& other) {
+             return other.op == Opcode::load &&
+                    second.accesses[other.place].slot == first.accesses[term.place].slot;
+           });
+  });
+}
+
 }  // namespace
 
 std::optional<Piece> merge(const Piece& first, const Piece& second) {
+  if (reads_sums(first, second)) {
+    return std::nullopt;
+  }
   // What the second reads of the first; else a place that both read.
   for (bool dependent : {true, false}) {
     for (size_t j = 0; j < second.terms.size(); ++j) {

@@ -4,15 +4,87 @@
 #include <numeric>
 
 namespace torch_lazy::compile {
+
+std::optional<IndexedSpace> indexed_space(const Lowering& l, const Layout& self, size_t argument) {
+  const ArgumentSource& list = l.argument(argument);
+  const auto& operands = l.description().operands;
+  if (list.kind != ArgumentSource::Kind::optional_list) {
+    return std::nullopt;
+  }
+  IndexedSpace space;
+  at::DimVector places;  // the sizes of the indices, broadcast
+  for (size_t k = 0; k < list.elements.size(); ++k) {
+    const int element = list.elements[k];
+    if (element == -1) {
+      continue;
+    }
+    if (element < 0 || !is_index(operands[element])) {
+      return std::nullopt;
+    }
+    space.dims.push_back(k);
+    const at::DimVector& sizes = operands[element].sizes;
+    if (sizes.size() > places.size()) {
+      places.insert(places.begin(), sizes.size() - places.size(), 1);
+    }
+    for (size_t d = 0; d < sizes.size(); ++d) {
+      int64_t& size = places[places.size() - sizes.size() + d];
+      size = sizes[d] != 1 ? sizes[d] : size;
+    }
+  }
+  if (space.dims.empty()) {
+    return std::nullopt;
+  }
+  const bool neighbours = space.dims.back() - space.dims.front() + 1 == space.dims.size();
+  space.first = neighbours ? space.dims.front() : 0;
+  space.rank = places.size();
+  for (size_t k = 0; k < self.sizes.size(); ++k) {
+    if (std::find(space.dims.begin(), space.dims.end(), k) == space.dims.end()) {
+      space.sizes.push_back(self.sizes[k]);
+    }
+  }
+  space.sizes.insert(space.sizes.begin() + static_cast<std::ptrdiff_t>(space.first), places.begin(),
+                     places.end());
+  return space;
+}
+
+Positions positions(Lowering& l, const Layout& self, size_t argument, const IndexedSpace& space) {
+  const ArgumentSource& list = l.argument(argument);
+  const size_t rank = space.sizes.size();
+  Positions found;
+  found.seen = self;
+  found.seen.sizes.assign(rank, 1);
+  found.seen.strides.assign(rank, 0);
+  size_t to = 0;
+  for (size_t k = 0; k < self.sizes.size(); ++k) {
+    if (std::find(space.dims.begin(), space.dims.end(), k) != space.dims.end()) {
+      continue;
+    }
+    if (to == space.first) {
+      to += space.rank;
+    }
+    found.seen.sizes[to] = self.sizes[k];
+    found.seen.strides[to] = self.strides[k];
+    ++to;
+  }
+  for (size_t k : space.dims) {
+    const int element = list.elements[k];
+    Layout places = l.description().operands[element];
+    const size_t end = space.first + space.rank;
+    places.sizes.resize(places.sizes.size() + rank - end, 1);
+    places.strides.resize(places.sizes.size(), 0);
+    const int32_t given = l.load_layout(l.node().operands[element], places, Type::i64);
+    const int32_t size = integer(l, self.sizes[k]);
+    const int32_t here = between(l, given, -self.sizes[k], self.sizes[k]);
+    const int32_t negative = l.make(Opcode::lt, given, l.constant_of(Type::i64, 0));
+    const int32_t place = l.make(Opcode::select, negative, l.make(Opcode::add, given, size), given);
+    found.inside = found.inside < 0 ? here : l.make(Opcode::bit_and, found.inside, here);
+    found.lookups.push_back({place, self.strides[k]});
+  }
+  require(l, found.inside);
+  return found;
+}
+
 namespace {
-
-bool is_plain(const Layout& layout) {
-  return type_of(layout.dtype) && !layout.conj && !layout.neg;
-}
-
-bool is_index(const Layout& layout) {
-  return layout.dtype == at::kLong || layout.dtype == at::kInt;
-}
 
 bool stores(Lowering& l, int32_t value) {
   l.store(0, value);
@@ -67,72 +139,15 @@ bool gather(Lowering& l) {  // self, dim, index, sparse_grad
   return stores(l, load_at(l, slot_of(l, 0), from, Lookup{place, self.strides[dim]}, inside));
 }
 
-/// Positions along some dimensions from tensors of integers, which are broadcast together. Their
-/// dimensions take the place of those that they index, or come first if those are not neighbours.
 bool index(Lowering& l) {  // self, indices
   const Layout& self = l.layout(0);
-  const ArgumentSource& list = l.argument(1);
-  const auto& operands = l.description().operands;
-  if (list.kind != ArgumentSource::Kind::optional_list || !is_plain(self)) {
+  const std::optional<IndexedSpace> space = indexed_space(l, self, 1);
+  if (!space || !is_plain(self) || l.result_layout(0).sizes != space->sizes) {
     return false;
   }
-  const size_t rank = self.sizes.size();
-  std::vector<size_t> indexed;
-  size_t places_rank = 0;
-  for (size_t k = 0; k < list.elements.size(); ++k) {
-    const int element = list.elements[k];
-    if (element == -1) {
-      continue;
-    }
-    if (element < 0 || !is_index(operands[element])) {
-      return false;
-    }
-    indexed.push_back(k);
-    places_rank = std::max(places_rank, operands[element].sizes.size());
-  }
-  if (indexed.empty()) {
-    return false;
-  }
-  const bool neighbours = indexed.back() - indexed.front() + 1 == indexed.size();
-  const size_t first = neighbours ? indexed.front() : 0;
-  const at::DimVector& sizes = l.result_layout(0).sizes;
-  if (sizes.size() != rank - indexed.size() + places_rank) {
-    return false;
-  }
-  l.begin(sizes);
-  Layout from = self;
-  from.sizes.assign(sizes.size(), 1);
-  from.strides.assign(sizes.size(), 0);
-  size_t to = 0;
-  for (size_t k = 0; k < rank; ++k) {
-    if (std::find(indexed.begin(), indexed.end(), k) != indexed.end()) {
-      continue;
-    }
-    if (to == first) {
-      to += places_rank;
-    }
-    from.sizes[to] = self.sizes[k];
-    from.strides[to] = self.strides[k];
-    ++to;
-  }
-  c10::SmallVector<Lookup, 2> lookups;
-  int32_t inside = -1;
-  for (size_t k : indexed) {
-    const int element = list.elements[k];
-    Layout places = operands[element];
-    const size_t end = first + places_rank;
-    places.sizes.resize(places.sizes.size() + sizes.size() - end, 1);
-    places.strides.resize(places.sizes.size(), 0);
-    const int32_t given = l.load_layout(l.node().operands[element], places, Type::i64);
-    const int32_t size = integer(l, self.sizes[k]);
-    const int32_t here = between(l, given, -self.sizes[k], self.sizes[k]);
-    const int32_t negative = l.make(Opcode::lt, given, l.constant_of(Type::i64, 0));
-    const int32_t place = l.make(Opcode::select, negative, l.make(Opcode::add, given, size), given);
-    inside = inside < 0 ? here : l.make(Opcode::bit_and, inside, here);
-    lookups.push_back({place, self.strides[k]});
-  }
-  require(l, inside);
-  return stores(l, load_at(l, slot_of(l, 0), from, lookups, inside));
+  l.begin(space->sizes);
+  const Positions at = positions(l, self, 1, *space);
+  return stores(l, load_at(l, slot_of(l, 0), at.seen, at.lookups, at.inside));
 }
 
 /// One place of every line along a dimension is written: where the line's index says. Of more

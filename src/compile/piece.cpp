@@ -56,6 +56,12 @@ void Piece::store(Access access, int32_t value) {
   accesses.push_back(std::move(access));
 }
 
+void Piece::accumulate(Access access, int32_t value) {
+  store(std::move(access), value);
+  terms.back().op = Opcode::accumulate;
+  terms.back().integer = reduces() ? 1 : 0;
+}
+
 int32_t Piece::scalar(Scalar scalar) {
   const int32_t term = add(Opcode::argument, scalar.type);
   terms[term].place = static_cast<int32_t>(scalars.size());
@@ -87,11 +93,12 @@ std::vector<char> element_terms(const Piece& piece) {
     if (is_reduction(term.op)) {
       continue;
     }
-    bool varies = term.op == Opcode::index && term.place >= piece.outer;
+    bool varies = (term.op == Opcode::index && term.place >= piece.outer) ||
+                  (term.op == Opcode::accumulate && term.integer);
     for (int32_t operand : term.operands) {
       varies = varies || (operand >= 0 && result[operand]);
     }
-    if (term.op == Opcode::load || term.op == Opcode::store) {
+    if (has_access(term.op)) {
       const Access& access = piece.accesses[term.place];
       for (int k = piece.outer; k < piece.rank(); ++k) {
         varies = varies || access.strides[k] != 0;
@@ -212,11 +219,11 @@ std::string text(const Piece& piece) {
   for (size_t i = 0; i < piece.terms.size(); ++i) {
     const Term& term = piece.terms[i];
     out << "  ";
-    if (term.op != Opcode::store) {
+    if (!is_write(term.op)) {
       out << "%" << i << " = ";
     }
     out << codegen::operation(term.op).name << " " << codegen::type_name(term.type);
-    if (term.op == Opcode::load || term.op == Opcode::store) {
+    if (has_access(term.op)) {
       const Access& access = piece.accesses[term.place];
       out << " slot" << access.slot << " ";
       put_list(out, access.strides);

@@ -16,13 +16,17 @@
 
 namespace torch_lazy::compile {
 
+using codegen::has_access;
+using codegen::is_effect;
 using codegen::is_reduction;
+using codegen::is_write;
 using codegen::Opcode;
 using codegen::Type;
 using Sizes = c10::SmallVector<int64_t, 6>;
 
 /// An operation on elements; operands are numbers of earlier terms. `place` is an access, a scalar
-/// or a dimension of the piece.
+/// or a dimension of the piece. An accumulate's `integer` says whether it happens for each element
+/// of a row, even where nothing about it changes from one to the next.
 using Term = codegen::Instruction;
 
 /// A computed index into a slot: the term's value times a stride.
@@ -79,6 +83,7 @@ struct Piece {
   int32_t constant(Type type, double value);
   int32_t load(Access access);
   void store(Access access, int32_t value);
+  void accumulate(Access access, int32_t value);
   int32_t scalar(Scalar scalar);
 };
 

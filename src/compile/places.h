@@ -158,6 +158,35 @@ inline int32_t load_at(Lowering& l, uint32_t slot, const Layout& layout,
   return term;
 }
 
+inline bool is_plain(const Layout& layout) {
+  return type_of(layout.dtype) && !layout.conj && !layout.neg;
+}
+
+inline bool is_index(const Layout& layout) {
+  return layout.dtype == at::kLong || layout.dtype == at::kInt;
+}
+
+/// The space of self[indices]: the dimensions of the indices, which are broadcast together, take
+/// the place of those that they index, or come first if those are not neighbours.
+struct IndexedSpace {
+  at::DimVector sizes;
+  std::vector<size_t> dims;  // of self: those that are indexed
+  size_t first = 0;          // where the dimensions of the indices begin
+  size_t rank = 0;           // and how many they are
+};
+
+/// Nothing where the argument is no list of integer tensors.
+std::optional<IndexedSpace> indexed_space(const Lowering& l, const Layout& self, size_t argument);
+
+/// Where the elements of self are that the indices name, in a piece over the space.
+struct Positions {
+  Layout seen;  // self over the space, with size 1 along the dimensions of the indices
+  c10::SmallVector<Lookup, 2> lookups;
+  int32_t inside = -1;  // they are in range; the run fails where they are not
+};
+
+Positions positions(Lowering& l, const Layout& self, size_t argument, const IndexedSpace& space);
+
 // ---- Memory between the pieces of a node ----
 
 /// Numbers that one piece of a node leaves for another: they lie along some of its dimensions.

@@ -42,6 +42,7 @@ struct Slot {
   int32_t base = -1;       // a write: the slot whose next version this is
   bool parameter = false;  // its data is there before the run
   bool fresh = false;      // a parameter without content: memory to be made
+  bool cleared = false;    // its memory is zeroed before the step that adds to it
   bool survives = false;   // needed after the run: a root, or a parameter that is not donated
 };
 
@@ -80,7 +81,8 @@ Program lower(std::shared_ptr<const Graph> graph);
 /// Steps that compute the same become one.
 Program share(Program program);
 
-/// Reads of slots that hold one number everywhere become that number.
+/// Reads of slots that hold one number everywhere become that number; sums that begin with zeros
+/// need memory that is cleared, no kernel that fills it.
 Program inline_fills(Program program);
 
 /// Merges pieces where that saves memory traffic.

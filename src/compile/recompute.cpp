@@ -97,8 +97,9 @@ std::vector<uint32_t> Recomputer::candidates(uint32_t step) const {
   std::vector<uint32_t> found;
   for (uint32_t slot : program_.steps[step].writes) {
     const Slot& s = program_.slots[slot];
-    const bool plain = s.base < 0 && !s.survives && s.nbytes >= kSmallest && writers_[slot] == 1 &&
-                       overwritten_[slot] == kForever && !readers_[slot].empty();
+    const bool plain = s.base < 0 && !s.cleared && !s.survives && s.nbytes >= kSmallest &&
+                       writers_[slot] == 1 && overwritten_[slot] == kForever &&
+                       !readers_[slot].empty();
     if (plain && std::all_of(readers_[slot].begin(), readers_[slot].end(), [&](uint32_t reader) {
           return reader != step && program_.steps[reader].kind == Step::Kind::piece;
         })) {

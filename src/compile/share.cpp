@@ -95,7 +95,7 @@ class Key {
       put(term.integer);
       if (term.op == Opcode::load) {
         put_access(piece.accesses[term.place], piece.accesses[term.place].slot);
-      } else if (term.op == Opcode::store) {
+      } else if (is_write(term.op)) {
         const Access& access = piece.accesses[term.place];
         const auto* written = std::find(step.writes.begin(), step.writes.end(), access.slot);
         put_access(access, static_cast<uint32_t>(written - step.writes.begin()));

@@ -158,7 +158,7 @@ void simplify(Piece& piece) {
   std::vector<char> needed(old.size(), 0);
   for (size_t i = old.size(); i-- > 0;) {
     const Term& term = old[i];
-    if (term.op == Opcode::store || term.op == Opcode::check) {
+    if (is_effect(term.op)) {
       needed[i] = 1;
     }
     if (!needed[i]) {
@@ -169,7 +169,7 @@ void simplify(Piece& piece) {
         needed[operand] = 1;
       }
     }
-    if (term.op == Opcode::load || term.op == Opcode::store) {
+    if (has_access(term.op)) {
       const Access& access = old_accesses[term.place];
       for (const Lookup& lookup : access.lookups) {
         needed[lookup.term] = 1;
@@ -198,7 +198,7 @@ void simplify(Piece& piece) {
       moved[i] = same;
       continue;
     }
-    const bool memory = term.op == Opcode::load || term.op == Opcode::store;
+    const bool memory = has_access(term.op);
     if (memory) {
       Access access = std::move(old_accesses[term.place]);
       for (Lookup& lookup : access.lookups) {
@@ -211,7 +211,7 @@ void simplify(Piece& piece) {
       piece.scalars.push_back(old_scalars[term.place]);
       term.place = static_cast<int32_t>(piece.scalars.size() - 1);
     }
-    if (term.op != Opcode::store && term.op != Opcode::check) {
+    if (!is_effect(term.op)) {
       const int32_t first = known.find(piece, term, static_cast<int32_t>(piece.terms.size()));
       if (first >= 0) {
         moved[i] = first;
@@ -230,7 +230,7 @@ void simplify(Piece& piece) {
 
 void drop_stores(Piece& piece, const std::vector<char>& unused) {
   for (Term& term : piece.terms) {
-    if (term.op == Opcode::store && unused[piece.accesses[term.place].slot]) {
+    if (is_write(term.op) && unused[piece.accesses[term.place].slot]) {
       // A term that nothing needs: simplify takes it away.
       term.op = Opcode::convert;
       term.place = -1;

@@ -251,7 +251,10 @@ OperatorInfo::OperatorInfo(const c10::OperatorHandle& op)
   for (const c10::Argument& argument : schema.arguments()) {
     ArgumentInfo info;
     info.kind = kind_of(argument);
-    info.policy = policy;
+    // What it multiplies is mostly taken as it is: then there is nothing to compute, and two such
+    // calls compute the same.
+    info.policy =
+        policy == NumberPolicy::input && argument.name() == "alpha" ? NumberPolicy::factor : policy;
     info.written = is_tensor_like(argument) && is_written(argument.alias_info());
     writes |= info.written;
     tensors += is_tensor_like(argument);

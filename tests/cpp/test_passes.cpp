@@ -81,7 +81,7 @@ compile::Piece ordered(const compile::Piece& piece) {
     if (term.op == compile::Opcode::argument) {
       made.scalars.push_back(piece.scalars[term.place]);
       term.place = static_cast<int32_t>(made.scalars.size() - 1);
-    } else if (term.op == compile::Opcode::load || term.op == compile::Opcode::store) {
+    } else if (compile::has_access(term.op)) {
       compile::Access access = piece.accesses[term.place];
       for (compile::Lookup& lookup : access.lookups) {
         add(lookup.term);
@@ -96,8 +96,7 @@ compile::Piece ordered(const compile::Piece& piece) {
     made.terms.push_back(term);
   };
   for (size_t i = 0; i < piece.terms.size(); ++i) {
-    if (piece.terms[i].op == compile::Opcode::store ||
-        piece.terms[i].op == compile::Opcode::check) {
+    if (compile::is_effect(piece.terms[i].op)) {
       add(static_cast<int32_t>(i));
     }
   }
@@ -220,6 +219,25 @@ step 1: piece outer (64) inner ()
   %1 = mul f32 %0 %0
   store f32 slot3 (1) %1
 )");
+}
+
+TEST_F(Passes, ShareComputesSumsOnceUnlessAFactorMayChange) {
+  torch::Tensor x = input({64});
+  torch::Tensor y = input({64});
+  Program plain = lowered([&] { return Tensors{(x + y) * (x + y)}; });
+  EXPECT_EQ(lines(compile::share(plain)), R"(
+step 0: piece outer (64) inner ()
+  %0 = load f32 slot0 (1)
+  %1 = load f32 slot1 (1)
+  %2 = add f32 %0 %1
+  store f32 slot2 (1) %2
+step 1: piece outer (64) inner ()
+  %0 = load f32 slot2 (1)
+  %1 = mul f32 %0 %0
+  store f32 slot4 (1) %1
+)");
+  Program scaled = lowered([&] { return Tensors{x.add(y, 3) * x.add(y, 3)}; });
+  EXPECT_EQ(text(compile::share(scaled)), text(scaled));
 }
 
 TEST_F(Passes, ShareLeavesCallsWithNumbersAndWhatCallsRead) {
@@ -351,6 +369,58 @@ step 2: piece outer (8,8) inner ()
   EXPECT_EQ(text(compile::inline_fills(program)), text(program));
 }
 
+TEST_F(Passes, InlineFillsClearsTheMemoryOfSums) {
+  torch::Tensor x = input({3, 8});
+  torch::Tensor places = torch::zeros({3}, torch::kLong).to(torch::kLazy);
+  Program program = lowered(
+      [&] { return Tensors{torch::embedding_dense_backward(x.exp(), places, 5, -1, false)}; });
+  EXPECT_EQ(lines(program), R"(
+step 0: piece outer (3,8) inner ()
+  %0 = load f32 slot0 (8,1)
+  %1 = exp f32 %0
+  store f32 slot1 (8,1) %1
+step 1: piece outer (5,8) inner ()
+  %0 = constant f32 0
+  store f32 slot4 (8,1) %0
+step 2: piece outer (8) inner (3)
+  %0 = load f32 slot1 (1,8)
+  %1 = load i64 slot2 (0,1)
+  %2 = argument i64 0
+  %3 = ge boolean %1 %2
+  %4 = argument i64 5
+  %5 = lt boolean %1 %4
+  %6 = bit_and boolean %3 %5
+  accumulate f32 slot3 (1,0) at %1*8 where %6 %0
+)");
+  program = compile::inline_fills(program);
+  EXPECT_EQ(lines(compile::fuse(program)), R"(
+step 0: clear slot3, piece outer (8) inner (3)
+  %0 = load f32 slot0 (1,8)
+  %1 = exp f32 %0
+  %2 = load i64 slot2 (0,1)
+  %3 = argument i64 0
+  %4 = ge boolean %2 %3
+  %5 = argument i64 5
+  %6 = lt boolean %2 %5
+  %7 = bit_and boolean %4 %6
+  accumulate f32 slot3 (1,0) at %2*8 where %7 %1
+)");
+}
+
+TEST_F(Passes, InlineFillsKeepsZerosThatAreReadBeforeSums) {
+  torch::Tensor x = input({3, 8});
+  torch::Tensor places = torch::zeros({3}, torch::kLong).to(torch::kLazy);
+  Program program = lowered([&] {
+    torch::Tensor zeros = torch::zeros({5, 8}, kLazy);
+    torch::Tensor before = zeros.cumsum(0);
+    zeros.index_add_(0, places, x);
+    return Tensors{zeros, before};
+  });
+  const std::string all = text(compile::inline_fills(program));
+  EXPECT_NE(all.find("store f32 slot0 (8,1)"), std::string::npos) << all;
+  EXPECT_EQ(all.find("clear"), std::string::npos) << all;
+}
+
 // ---- fuse
 
 TEST_F(Passes, FuseMergesMapsAndReductions) {
@@ -401,6 +471,20 @@ step 1: call aten::cumsum(slot1 Float[64]) -> slot2
 )");
   Program chain = lowered([&] { return Tensors{x.exp().cumsum(0).neg()}; });
   EXPECT_EQ(text(compile::fuse(chain)), text(chain));
+}
+
+TEST_F(Passes, FuseReadsSumsWhenTheyAreComplete) {
+  torch::Tensor x = input({16, 8});
+  torch::Tensor places = torch::zeros({16, 8}, torch::kLong).to(torch::kLazy);
+  Program program = lowered([&] {
+    torch::Tensor sums = x.scatter_add(0, places, x.sin());
+    return Tensors{sums * x};
+  });
+  const Program fused = compile::fuse(compile::inline_fills(program));
+  // The copy with the sine would be one piece with the sums, but they begin where the copy is.
+  ASSERT_EQ(fused.steps.size(), 3) << text(fused);
+  EXPECT_NE(text(fused.steps[1].piece).find("accumulate"), std::string::npos) << text(fused);
+  EXPECT_NE(text(fused.steps[2].piece).find("mul"), std::string::npos) << text(fused);
 }
 
 TEST_F(Passes, FuseLeavesAMapOfALongRowOutOfItsReduction) {
@@ -509,6 +593,15 @@ TEST_F(Passes, SplitReductionsLeavesManyRowsShortRowsAndPositions) {
 
 // ---- drop dead
 
+TEST_F(Passes, SplitReductionsLeavesSumsInMemory) {
+  torch::Tensor x = input({1 << 16});
+  torch::Tensor places = torch::zeros({1 << 16}, torch::kLong).to(torch::kLazy);
+  Program program =
+      lowered([&] { return Tensors{torch::zeros({4}, kLazy).index_add_(0, places, x)}; });
+  program = compile::inline_fills(program);
+  EXPECT_EQ(text(compile::split_reductions(program)), text(program));
+}
+
 TEST_F(Passes, DropDeadTakesAwayPiecesThatStoreNothing) {
   torch::Tensor x = input({8, 8});
   Program program = lowered([&] { return Tensors{x.neg(), x.abs(), x.mm(x), x.cumsum(0)}; });
@@ -600,6 +693,25 @@ step 0: piece outer (64) inner ()
   EXPECT_FALSE(plan.homes[2].in_place);
   EXPECT_EQ(plan.homes[2].kind, Home::Kind::own);
   EXPECT_EQ(plan.commit, plan.batches.size());  // nothing from before the run is overwritten
+}
+
+TEST_F(Passes, MemoryOfSumsIsThatOfWhatTheyAreAddedTo) {
+  torch::Tensor x = input({16, 8});
+  torch::Tensor places = torch::zeros({16}, torch::kLong).to(torch::kLazy);
+  Program alone = lowered([&] { return Tensors{x.sin().index_add_(0, places, x)}; });
+  alone = compile::fuse(alone);
+  ASSERT_EQ(alone.steps.size(), 2) << text(alone);
+  EXPECT_TRUE(plan_memory(alone).homes[alone.steps[1].writes[0]].in_place);
+  Program read = lowered([&] {
+    torch::Tensor y = x.sin();
+    return Tensors{y.index_add_(0, places, y.flip(0))};
+  });
+  read = compile::fuse(read);
+  ASSERT_EQ(read.steps.size(), 2) << text(read);
+  EXPECT_NE(text(read.steps[1].piece).find("load f32 slot1"), std::string::npos) << text(read);
+  const Home& home = plan_memory(read).homes[read.steps[1].writes[0]];
+  EXPECT_FALSE(home.in_place);  // what it reads may have been added to
+  EXPECT_FALSE(home.covered);   // so it begins with a copy
 }
 
 TEST_F(Passes, MemoryFromBeforeTheRunIsOverwrittenWhenNothingCanFail) {

@@ -136,6 +136,44 @@ def test_new_numbers_and_shapes_compile_no_kernel():
     assert kernels_compiled() == known
 
 
+def test_the_gradient_of_an_embedding_is_one_kernel(tmp_path):
+    log = tmp_path / "log"
+    places = torch.randint(0, 50, (4, 9), device="lazy")
+    table = lazily(50, 33, grad=True)
+    a, b = lazily(4, 9, 33), lazily(4, 9, 33)
+    run(places, table, a, b)
+
+    def backward():
+        (gradient,) = torch.autograd.grad(nn.functional.embedding(places, table), table, a + b)
+        run(gradient)
+        return gradient
+
+    with torch_lazy.config.override(compile_log=str(log)):
+        found = counts(backward)
+    assert found["Kernels"] == found["Launches"] == 1
+    assert found["Calls"] == 0
+    text = log.read_text()
+    assert "call " not in text
+    assert "aten::add.Tensor aten::embedding_dense_backward" in text
+    real = table.detach().cpu().requires_grad_()
+    looked_up = nn.functional.embedding(places.cpu(), real)
+    looked_up.backward((a + b).cpu())
+    assert torch.equal(backward().cpu(), real.grad)
+
+
+def test_the_gradient_of_an_index_is_one_kernel():
+    places = torch.randint(-8, 8, (20,), device="lazy")
+    x, g = lazily(8, 33, grad=True), lazily(20, 33)
+    run(places, x, g)
+
+    def backward():
+        run(*torch.autograd.grad(x[places], x, g * 2))
+
+    found = counts(backward)
+    assert found["Kernels"] == found["Launches"] == 1
+    assert found["Calls"] == 0
+
+
 @pytest.mark.parametrize("threads", [2, 7])
 def test_the_bits_do_not_depend_on_the_threads(threads):
     def train(count):
@@ -146,7 +184,12 @@ def test_the_bits_do_not_depend_on_the_threads(threads):
             x = torch.randn(512, 300).to("lazy")
             w = torch.randn(300).to("lazy")
             y = nn.functional.layer_norm(x * w, (300,), w, w)
-            return [t.cpu() for t in (y, y.sum(0), y.sum(), y.square().mean(), y.softmax(0))]
+            places = torch.randint(0, 40, (512,)).to("lazy")
+            sums = torch.zeros(40, 300, device="lazy").index_add_(0, places, y * 2)
+            few = y[:40, 0].index_put([places], y[:, 1], accumulate=True)
+            apart = y.scatter_add(1, places.expand(512, 512)[:, :300], x)
+            results = (y, y.sum(0), y.sum(), y.square().mean(), y.softmax(0), sums, few, apart)
+            return [t.cpu() for t in results]
         finally:
             torch.set_num_threads(before)
 

@@ -14,9 +14,10 @@ if DEVICE.type != "lazy":
 import torch_lazy
 from torch_lazy import config, metrics
 
+aten = torch.ops.aten
 FLOATS = (torch.float32, torch.float64, torch.bfloat16)
 # Relative, and relative to the largest element.
-CLOSE = {torch.float32: 2e-5, torch.float64: 1e-11, torch.bfloat16: 4e-2}
+CLOSE = {torch.float32: 2e-5, torch.float64: 1e-11, torch.bfloat16: 4e-2, torch.float16: 5e-3}
 
 
 class Make:
@@ -358,12 +359,11 @@ def test_group_norm(case, dtype, lying):
 
 # ---- Indexing ------------------------------------------------------------------------------------
 
-SUMS = ("index_add", "scatter_add", "_index_put_impl", "index_put", "embedding_dense_backward")
 MOVED = (torch.float32, torch.int64, torch.bool, torch.bfloat16)
 
 
 def moved(name, call, inputs, **more):
-    return Case(name, call, inputs, dtypes=MOVED, left=SUMS, **more)
+    return Case(name, call, inputs, dtypes=MOVED, **more)
 
 
 @cases(
@@ -430,9 +430,117 @@ def test_indices_out_of_range_raise_as_eager_does():
         lambda: x.gather(0, bad.view(2, 1)),
         lambda: x.scatter(1, torch.tensor([[0], [4], [1]]).to(DEVICE), 1.0),
         lambda: x[torch.tensor([-4]).to(DEVICE)],
+        lambda: x.index_add(0, bad, x[:2]),
+        lambda: x.index_add(0, bad - 1, x[:2]),
+        lambda: x.index_put([bad], x[:2], accumulate=True),
+        lambda: x.index_put([bad - 4], x[:2], accumulate=True),
+        lambda: x.scatter_add(0, bad.view(2, 1), x),
+        lambda: x.clone().scatter_add_(0, bad.view(2, 1) - 1, x),
     ):
         with config.override(compiler="force"), pytest.raises((IndexError, RuntimeError)):
             call().cpu()
+
+
+# ---- Sums at positions ---------------------------------------------------------------------------
+
+NUMBERS = (*FLOATS, torch.float16, torch.int64, torch.int8)
+
+
+def summed(name, call, inputs, **more):
+    return Case(name, call, inputs, dtypes=NUMBERS, **more)
+
+
+def embedding(**options):
+    return lambda w, i: F.embedding(i, w, **options)
+
+
+def onto(x, change):
+    """What `change` leaves in a copy of x that it writes."""
+    made = x.clone()
+    change(made)
+    return made
+
+
+@cases(
+    Case("embedding", embedding(), lambda m: (m(9, 70), m.ints(9, 4, 6))),
+    Case("embedding-padding", embedding(padding_idx=-2), lambda m: (m(4, 5), m.ints(4, 3, 7))),
+    Case("embedding-one", embedding(), lambda m: (m(4, 5), torch.tensor(2))),
+    Case("embedding-int", embedding(), lambda m: (m(9, 3), m.ints(9, 50, dtype=torch.int32))),
+    Case("embedding-column", embedding(), lambda m: (m(9, 1), m.ints(9, 50)), left=("embedding",)),
+    summed("index_add", lambda x, i, s: x.index_add(0, i, s),
+           lambda m: (m(5, 7), m.ints(5, 40), m(40, 7))),
+    summed("index_add-alpha", lambda x, i, s: x.index_add(1, i, s, alpha=3),
+           lambda m: (m(5, 7, 2), m.ints(7, 9), m(5, 9, 2))),
+    summed("index_add-line", lambda x, i, s: x.index_add(0, i, s),
+           lambda m: (m(5), m.ints(5, 100), m(100))),
+    summed("index_add-view", lambda x, i, s: onto(x, lambda y: y[:, 2:5].index_add_(0, i, s)),
+           lambda m: (m(5, 7), m.ints(5, 11), m(11, 3))),
+    summed("index_add-constant", lambda x: x.index_add(0, torch.ones(
+               9, dtype=torch.long, device=x.device), torch.ones_like(x[:1]).expand(9, 7)),
+           lambda m: (m(5, 7),)),
+    summed("index_put", lambda x, i, s: x.index_put([i], s, accumulate=True),
+           lambda m: (m(5, 7), m.ints(5, 40, low=-5), m(40, 7))),
+    summed("index_put-broadcast", lambda x, i, j, s: x.index_put([i, j], s, accumulate=True),
+           lambda m: (m(5, 7, 3), m.ints(5, 4, 1), m.ints(7, 6), m(3))),
+    summed("index_put-apart", lambda x, i, j, s: aten.index_put(x, [i, None, j], s, True),
+           lambda m: (m(5, 2, 7), m.ints(5, 40), m.ints(7, 40), m(40, 2))),
+    summed("index_put-middle", lambda x, i, s: aten.index_put(x, [None, i], s, True),
+           lambda m: (m(3, 5, 7), m.ints(5, 2, 4), m(3, 2, 4, 7))),
+    summed("index_put-all", lambda x, i, s: x.index_put([i, i], s, accumulate=True),
+           lambda m: (m(5, 5), m.ints(5, 90), m(90))),
+    summed("index_put-one-value", lambda x, i: onto(x, lambda y: y.index_put_(
+               [i.expand(6)], torch.ones((), dtype=x.dtype, device=x.device), accumulate=True)),
+           lambda m: (m(5, 7), m.ints(5, 1))),
+    summed("scatter_add", lambda x, i, s: x.scatter_add(0, i, s),
+           lambda m: (m(5, 7), m.ints(5, 9, 7), m(9, 7))),
+    summed("scatter_add-larger-src", lambda x, i, s: x.scatter_add(0, i, s),
+           lambda m: (m(5, 7), m.ints(5, 9, 6), m(12, 7)), grad=False),
+    summed("scatter_add-last", lambda x, i, s: x.scatter_add(-1, i, s),
+           lambda m: (m(5, 4, 7), m.ints(7, 5, 3, 20), m(5, 3, 20))),
+    summed("scatter_add-one", lambda x, i, s: onto(x, lambda y: y.scatter_add_(1, i, s)),
+           lambda m: (m(5, 7), m.ints(7, 5, 1), m(5, 1))),
+    summed("scatter_reduce", lambda x, i, s: x.scatter_reduce(0, i, s, "sum"),
+           lambda m: (m(5, 7), m.ints(5, 9, 7), m(9, 7))),
+)  # fmt: skip
+def test_sums_at_positions(case, dtype, lying):
+    if not dtype.is_floating_point:
+        floats = case.inputs
+
+        def inputs(m):
+            made = floats(Make(torch.float32, m.lying))
+            return tuple(m.lie((x * 3).to(m.dtype)) if x.is_floating_point() else x for x in made)
+
+        case = dataclasses.replace(case, inputs=inputs)
+    check(case, dtype, lying)
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_sums_round_as_eagers_do(dtype):
+    """In the order of the indices, so to the last bit."""
+    g, i = torch.randn(300, 70).to(dtype), torch.randint(0, 5, (300,))
+    calls = {
+        "embedding": lambda g, i: aten.embedding_dense_backward(g, i, 5, -1, False),
+        "index_add": lambda g, i: g[:5].index_add(0, i, g),
+        "index_put": lambda g, i: g[:5].index_put([i], g, accumulate=True),
+        "scatter_add": lambda g, i: g[:5].scatter_add(0, i.view(-1, 1).expand(-1, 70), g),
+        "one column": lambda g, i: g[:5, 0].index_put([i], g[:, 0], accumulate=True),
+    }
+    for name, call in calls.items():
+        with config.override(compiler="force"):
+            assert torch.equal(call(g.to(DEVICE), i.to(DEVICE)).cpu(), call(g, i)), name
+
+
+def test_sums_of_nothing():
+    x, none = torch.randn(5, 7), torch.empty(0, dtype=torch.long)
+    for call in (
+        lambda x, i: x.index_add(0, i, x[:0]),
+        lambda x, i: x.index_put([i], x[:0], accumulate=True),
+        lambda x, i: x.scatter_add(0, i.view(0, 1), x),
+        lambda x, i: aten.embedding_dense_backward(x[:0], i, 4, -1, False),
+        lambda x, i: x.clone().index_add_(0, i, x[:0]),
+    ):
+        with config.override(compiler="force"):
+            assert torch.equal(call(x.to(DEVICE), none.to(DEVICE)).cpu(), call(x, none))
 
 
 # ---- Arithmetic ----------------------------------------------------------------------------------
@@ -609,7 +717,7 @@ def test_fused_optimizers(name, dtype):
     Case("group-silu", lambda x, w, b: F.silu(F.group_norm(x + 1, 2, w, b)) * x,
          lambda m: (m(3, 4, 5, 2), m(4), m(4))),
     Case("index-chain", lambda x, i: (x * 2)[i].exp().flip(0) + F.pad(x[:3], (0, 0, 1, 0)),
-         lambda m: (m(5, 7, scale=0.5), m.ints(5, 4)), left=SUMS),
+         lambda m: (m(5, 7, scale=0.5), m.ints(5, 4))),
     Case("stack-sum", lambda x, y: torch.stack([x * 2, y.sin()]).sum(0).roll(1, 0), two),
     Case("loss-chain", lambda x, t: F.cross_entropy(F.mish(x * 2), t) * 3,
          lambda m: (m(6, 7), m.ints(7, 6))),

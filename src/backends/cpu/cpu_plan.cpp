@@ -16,6 +16,7 @@
 #include <ATen/Parallel.h>
 #include <ATen/ops/bmm_cpu_dispatch.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
 #include <ATen/ops/mm_cpu_dispatch.h>
 
 #include <algorithm>
@@ -53,6 +54,7 @@ struct PreparedBatch {
   std::vector<uint32_t> operands;      // call: arena slots that need a storage
   std::vector<PreparedLaunch> launches;
   std::vector<ContentCopy> copies;
+  std::vector<uint32_t> cleared;   // slots whose memory is zeroed before
   std::vector<uint32_t> made;      // slots with memory of their own that appear here
   std::vector<ContentCopy> moves;  // writes in place: the storage goes on to the next version
   std::vector<uint32_t> done;
@@ -68,6 +70,11 @@ bool can_multiply(const compile::Product& product) {
   return out.sizes.size() == 2 && out.strides[1] == 1 && is_float(product.a) &&
          is_float(product.b) && is_float(product.out) &&
          has_product(out.sizes[0], out.sizes[1], product.a.layout.sizes[1]);
+}
+
+/// As PyTorch does it: with all threads, and faster than memset where pages are fresh.
+void clear(char* memory, int64_t bytes) {
+  at::from_blob(memory, {bytes}, at::kByte).zero_();
 }
 
 class CpuPlan : public Executable {
@@ -207,6 +214,9 @@ void CpuPlan::prepare_batches() {
           continue;
         }
         batch.made.push_back(slot);
+        if (program_.slots[slot].cleared) {
+          batch.cleared.push_back(slot);
+        }
         if (base >= 0 && !home.covered && !program_.slots[base].fresh) {
           batch.copies.push_back({static_cast<uint32_t>(base), slot});
         }
@@ -397,6 +407,9 @@ void CpuPlan::execute(const PreparedBatch& batch, Frame& frame) const {
       std::memcpy(address(copy.to, frame), address(copy.from, frame),
                   static_cast<size_t>(
                       std::min(program_.slots[copy.to].nbytes, program_.slots[copy.from].nbytes)));
+    }
+    for (uint32_t slot : batch.cleared) {
+      clear(address(slot, frame), program_.slots[slot].nbytes);
     }
     launch(batch, frame);
     for (const ContentCopy& move : batch.moves) {

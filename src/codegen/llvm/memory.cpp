@@ -309,11 +309,23 @@ void Memory::store(const Bases& bases, int32_t number, const Place& place,
 
 void Memory::update(const Bases& bases, int32_t number, const Place& place, llvm::Value* value,
                     const Combine& combine) const {
+  const Access& access = kernel_.accesses[number];
+  llvm::Value* mask = access.mask < 0 ? nullptr : (*place.values)[access.mask];
+  if (mask && !mask->getType()->isVectorTy() && !llvm::isa<llvm::Constant>(mask)) {
+    Values values = *place.values;
+    values[access.mask] = builder_.getTrue();
+    Place inside = place;
+    inside.values = &values;
+    code_.when(mask, {}, [&](const Values&) {
+      update(bases, number, inside, value, combine);
+      return Values();
+    });
+    return;
+  }
   if (kernel_.lanes == Lanes::outer || !place.lane) {  // a lane is a row: no other has its elements
     store(bases, number, place, combine(load(bases, number, place), value));
     return;
   }
-  const Access& access = kernel_.accesses[number];
   const Address to = address(bases, number, place);
   llvm::Type* element = type(access);
   llvm::Type* integer = builder_.getInt64Ty();
@@ -330,8 +342,7 @@ void Memory::update(const Bases& bases, int32_t number, const Place& place, llvm
                          : to.side_by_side ? kept(code_.iota(integer))
                                            : nullptr;
   llvm::Value* active = nullptr;
-  if (access.mask >= 0) {
-    llvm::Value* mask = code_.splat((*place.values)[access.mask]);
+  if (mask && !llvm::isa<llvm::Constant>(mask)) {
     llvm::Type* bytes = llvm::FixedVectorType::get(builder_.getInt8Ty(), code_.lanes);
     active = kept(builder_.CreateZExt(mask, bytes));
   }
