@@ -14,14 +14,6 @@ namespace {
 using codegen::Kernel;
 using codegen::Stride;
 
-/// Whether it matters in which order a row's elements come.
-bool has_order(const Piece& piece) {
-  return std::any_of(piece.terms.begin(), piece.terms.end(), [](const Term& term) {
-    return term.op == Opcode::reduce_argmax || term.op == Opcode::reduce_argmin ||
-           term.op == Opcode::accumulate;
-  });
-}
-
 /// How much an access says about the best order of dimensions: stores first, then large reads.
 const Access* leading_access(const Piece& piece, int begin, int end) {
   const Access* best = nullptr;

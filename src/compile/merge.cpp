@@ -88,6 +88,20 @@ bool same_addresses(const Access& a, const Access& b,
   });
 }
 
+/// Whether the elements of a row come in the same order when dimensions are rearranged.
+bool keeps_order(const Piece& piece, const std::vector<int>& order) {
+  int last = -1;
+  for (int dim : order) {
+    if (dim >= piece.outer) {
+      if (dim < last) {
+        return false;
+      }
+      last = dim;
+    }
+  }
+  return true;
+}
+
 /// Brings both pieces into one space. `a_access` and `b_access` say what corresponds.
 bool align(Piece& a, Piece& b, size_t a_access, size_t b_access) {
   const Access& in_a = a.accesses[a_access];
@@ -143,7 +157,11 @@ bool align(Piece& a, Piece& b, size_t a_access, size_t b_access) {
   }
   const Sizes sizes = leader.sizes;
   const int outer = leader.outer;
-  rearrange(by_b ? a : b, sizes, other, outer);
+  Piece& follower = by_b ? a : b;
+  if (has_order(follower) && !keeps_order(follower, other)) {
+    return false;
+  }
+  rearrange(follower, sizes, other, outer);
   return true;
 }
 

@@ -113,6 +113,13 @@ std::vector<char> element_terms(const Piece& piece) {
   return result;
 }
 
+bool has_order(const Piece& piece) {
+  return std::any_of(piece.terms.begin(), piece.terms.end(), [](const Term& term) {
+    return term.op == Opcode::reduce_argmax || term.op == Opcode::reduce_argmin ||
+           term.op == Opcode::accumulate;
+  });
+}
+
 void split(Piece& piece, int dim, int64_t inner_size) {
   const int64_t size = piece.sizes[dim];
   piece.sizes[dim] = size / inner_size;

@@ -90,6 +90,9 @@ struct Piece {
 /// By term: whether it differs from element to element of a row.
 std::vector<char> element_terms(const Piece& piece);
 
+/// Whether it matters in which order the elements of a row come.
+bool has_order(const Piece& piece);
+
 /// How many elements an access of the piece touches, as far as its strides say.
 int64_t elements_touched(const Piece& piece, const Access& access);
 

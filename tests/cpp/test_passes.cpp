@@ -473,6 +473,20 @@ step 1: call aten::cumsum(slot1 Float[64]) -> slot2
   EXPECT_EQ(text(compile::fuse(chain)), text(chain));
 }
 
+TEST_F(Passes, FuseKeepsTheOrderThatPositionsAndSumsNeed) {
+  torch::Tensor x = input({64, 64});
+  torch::Tensor places = torch::zeros({64, 64}, torch::kLong).to(torch::kLazy);
+  auto steps = [&](const std::function<std::vector<torch::Tensor>()>& record) {
+    return compile::fuse(compile::inline_fills(lowered(record))).steps.size();
+  };
+  EXPECT_EQ(steps([&] { return Tensors{x.t().sum(), x.max()}; }), 1);
+  EXPECT_EQ(steps([&] { return Tensors{x.sum(), x.argmax()}; }), 1);
+  EXPECT_EQ(steps([&] { return Tensors{x.t().sum(), x.argmax()}; }), 2);
+  auto sums = [&] { return torch::zeros({4}, kLazy).index_put_({places}, x, true); };
+  EXPECT_EQ(steps([&] { return Tensors{x.sum(), sums()}; }), 1);
+  EXPECT_EQ(steps([&] { return Tensors{x.t().sum(), sums()}; }), 2);
+}
+
 TEST_F(Passes, FuseReadsSumsWhenTheyAreComplete) {
   torch::Tensor x = input({16, 8});
   torch::Tensor places = torch::zeros({16, 8}, torch::kLong).to(torch::kLazy);

@@ -530,6 +530,20 @@ def test_sums_round_as_eagers_do(dtype):
             assert torch.equal(call(g.to(DEVICE), i.to(DEVICE)).cpu(), call(g, i)), name
 
 
+def test_elements_keep_their_order_beside_other_reductions():
+    x, places = torch.randn(64, 64), torch.randint(0, 5, (64, 64))
+
+    def results(x, places):
+        sums = torch.zeros(5, device=x.device).index_put_([places], x, accumulate=True)
+        return x.t().sum(), x.argmax(), x.t().argmin(), sums
+
+    with config.override(compiler="force"):
+        found = results(x.to(DEVICE), places.to(DEVICE))
+        torch_lazy.sync(list(found))
+    for want, have in zip(results(x, places)[1:], found[1:], strict=True):
+        assert torch.equal(have.cpu(), want)
+
+
 def test_sums_of_nothing():
     x, none = torch.randn(5, 7), torch.empty(0, dtype=torch.long)
     for call in (
