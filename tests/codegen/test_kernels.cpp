@@ -189,6 +189,31 @@ stage each
   });
 }
 
+// What is masked for all lanes, as a constant even, is not added.
+TEST(Kernels, SumsOfNothing) {
+  for (const char* lanes : {"outer 1 inner 1 lanes inner", "outer 1 inner 1 lanes outer"}) {
+    Problem problem;
+    problem.kernel = parse(std::string("kernel ") + lanes + R"(
+pointer 0 i32 read_write
+access 0 pointer 0 [1, 0] mask %0
+access 1 pointer 0 [1, 0] mask %1
+stage each
+  %0 = constant boolean 0
+  %1 = constant boolean 1
+  %2 = constant i32 5
+  accumulate i32 access 0 %2
+  accumulate i32 access 1 %2
+)");
+    problem.sizes = {20, 30};
+    problem.strides = {{}, {}};
+    problem.tile = 20;
+    problem.memory = {bytes_of(std::vector<int32_t>(20, 1))};
+    for_each_target<int32_t>(problem, 0, [&](const std::vector<int32_t>& sums, int64_t) {
+      EXPECT_EQ(sums, std::vector<int32_t>(20, 151)) << lanes;
+    });
+  }
+}
+
 // In place: every element exactly once, whatever the vectors.
 TEST(Kernels, UpdateInPlace) {
   Problem problem;

@@ -136,6 +136,22 @@ def test_new_numbers_and_shapes_compile_no_kernel():
     assert kernels_compiled() == known
 
 
+def test_a_factor_of_one_is_a_graph_of_its_own():
+    x, y = lazily(3, 4), lazily(3, 4)
+    run(x, y)
+
+    def step(factor):
+        z = torch.add(x, y, alpha=factor).exp()
+        expected = torch.add(x.cpu(), y.cpu(), alpha=factor).exp()
+        torch.testing.assert_close(z.cpu(), expected, rtol=1e-4, atol=1e-5)
+
+    def steps():
+        for factor in (1.0, 0.5, 1.0, -2.0, 3.0, 0.0, 1.0):
+            step(factor)
+
+    assert counts(steps)["Compiled"] == 2
+
+
 def test_the_gradient_of_an_embedding_is_one_kernel(tmp_path):
     log = tmp_path / "log"
     places = torch.randint(0, 50, (4, 9), device="lazy")

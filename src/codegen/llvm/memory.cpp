@@ -311,8 +311,8 @@ void Memory::update(const Bases& bases, int32_t number, const Place& place, llvm
                     const Combine& combine) const {
   const Access& access = kernel_.accesses[number];
   llvm::Value* mask = access.mask < 0 ? nullptr : (*place.values)[access.mask];
-  if (mask && !mask->getType()->isVectorTy() && !llvm::isa<llvm::Constant>(mask)) {
-    Values values = *place.values;
+  if (mask && !mask->getType()->isVectorTy() && mask != builder_.getTrue()) {
+    Values values = *place.values;  // all lanes or none: a branch, and inside it no mask
     values[access.mask] = builder_.getTrue();
     Place inside = place;
     inside.values = &values;
@@ -342,7 +342,7 @@ void Memory::update(const Bases& bases, int32_t number, const Place& place, llvm
                          : to.side_by_side ? kept(code_.iota(integer))
                                            : nullptr;
   llvm::Value* active = nullptr;
-  if (mask && !llvm::isa<llvm::Constant>(mask)) {
+  if (mask && mask->getType()->isVectorTy()) {
     llvm::Type* bytes = llvm::FixedVectorType::get(builder_.getInt8Ty(), code_.lanes);
     active = kept(builder_.CreateZExt(mask, bytes));
   }
