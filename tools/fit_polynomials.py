@@ -113,11 +113,24 @@ class Fit:
         return comment + constants(self.name, self.coefficients)
 
 
-def constants(name, numbers):
-    numbers = ", ".join(hexadecimal(number, name.endswith("f32")) for number in numbers)
-    lines = textwrap.wrap(numbers, 96, initial_indent="    ", subsequent_indent="    ")
-    name = "k" + name.title().replace("_", "")
-    return f"inline constexpr double {name}[] = {{\n" + "\n".join(lines) + "};\n"
+def constant_name(name):
+    return "k" + name.title().replace("_", "")
+
+
+def numbers(name, values):
+    text = ", ".join(hexadecimal(value, name.endswith("f32")) for value in values)
+    lines = textwrap.wrap(text, 96, initial_indent="    ", subsequent_indent="    ")
+    return "\n".join(lines)
+
+
+def constants(name, values):
+    return f"inline constexpr double {constant_name(name)}[] = {{\n{numbers(name, values)}}};\n"
+
+
+def table(name, rows):
+    length = len(rows[0])
+    rows = ",\n".join(f"    {{{numbers(name, row).strip()}}}" for row in rows)
+    return f"inline constexpr double {constant_name(name)}[][{length}] = {{\n{rows}}};\n"
 
 
 def hexadecimal(number, is_short):
@@ -172,6 +185,23 @@ def acosh_factor(t):  # acosh(1 + t) = sqrt(2 t) p(t)
 
 def erf_rest(z):  # erf(x) = x + x p(z), z = x^2
     return mp.erf(mp.sqrt(z)) / mp.sqrt(z) - 1
+
+
+def erf_pieces():
+    """erf(j / 8 + t) = p(t) for |t| <= 1/16 and j from 0 to 31: a row for each power of t."""
+    width = mpf(1) / 16
+    columns = [[mpf(0), *Fit("erf_f32", 3, 0, width, lambda t: mp.erf(t) / t).coefficients]]
+    for j in range(1, 32):
+        fit = Fit("erf_f32", 4, -width, width, lambda t, x=mpf(j) / 8: mp.erf(x + t))
+        columns.append(fit.coefficients)
+    return list(zip(*columns, strict=True))
+
+
+def powers_of_two():
+    """2^(j / 16) rounded, and what that took away, by what is left."""
+    exact = [mpf(2) ** (mpf(j) / 16) for j in range(16)]
+    near = [rounded(x, 24) for x in exact]
+    return [near, [(x - y) / y for x, y in zip(exact, near, strict=True)]]
 
 
 def log_erfc(x):  # erf(x) = 1 - exp(p(x))
@@ -236,7 +266,7 @@ def digamma_tail(z):  # digamma(x) = log(x) - 1 / (2 x) + z p(z), z = 1 / x^2
 
 
 def fits():
-    """Names, and what Fit takes; or a list of numbers as they are."""
+    """Names, and what Fit takes; or a list of numbers, or of rows of numbers, as they are."""
     third, half = mpf(1) / 3, mpf(1) / 2
 
     def absolute(x):
@@ -244,6 +274,9 @@ def fits():
 
     for name, degree in (("exp_f32", 4), ("exp_f64", 9)):
         yield name, (degree, -0.3475, 0.3475, exp_tail, lambda x: x**2 / mp.exp(x))
+    part = mp.log(2) / 32 * mpf("1.001")
+    yield "exp_part_f32", (1, -part, part, exp_tail, lambda x: x**2 / mp.exp(x))
+    yield "exp_table_f32", powers_of_two()
     yield "log_f32", (8, -third, third, log_tail, lambda x: x**3 / mp.log1p(x))
     yield "log_f64", (7, 0, 0.0401, atanh_tail, absolute)
     odd = (
@@ -272,6 +305,7 @@ def fits():
         yield name, (degree, 0, mpf(high) ** 2, erf_rest, lambda z: 1 / (1 + erf_rest(z)))
     for name, degree, low, high in (("erf_tail_f32", 6, 0.8, 3.95), ("erf_tail_f64", 18, 1, 5.95)):
         yield name, (degree, low, high, log_erfc, mp.erfc)
+    yield "erf_table_f32", erf_pieces()
     erfc = (("erfc_f32", 24, 8, 2.5, 0.8, 10.1), ("erfc_f64", 53, 19, 3, 0.9, 27.3))
     for name, bits, degree, offset, low, high in erfc:
         low, high, factor, line = erfc_factor(offset, low, high, bits)
@@ -306,13 +340,19 @@ def two_over_pi():
     return "inline constexpr uint64_t kTwoOverPi[] = {\n" + "\n".join(lines) + "};\n"
 
 
+def text(name, fit):
+    if type(fit) is tuple:
+        return Fit(name, *fit).text()
+    return table(name, fit) if type(fit[0]) in (list, tuple) else constants(name, fit)
+
+
 def main():
     wanted = sys.argv[1:]
     if not wanted:
         print(HEAD)
     for name, fit in fits():
         if not wanted or name.startswith(tuple(wanted)):
-            print(constants(name, fit) if type(fit) is list else Fit(name, *fit).text(), flush=True)
+            print(text(name, fit), flush=True)
     if not wanted:
         print(two_over_pi())
         print("}  // namespace torch_lazy::codegen::math")

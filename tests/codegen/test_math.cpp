@@ -117,7 +117,7 @@ const Function kFunctions[] = {
     {"asinh", unary<std::asinh>, -5, 5, 1.5, 1.6},
     {"acosh", unary<std::acosh>, 1, 5, 2.0, 1.8},
     {"atanh", unary<std::atanh>, -1, 1, 1.2, 1.2},
-    {"erf", unary<std::erf>, -4, 4, 1.2, 1.3},
+    {"erf", unary<std::erf>, -4, 4, 2.3, 1.3},
     {"erfc", unary<std::erfc>, -3, 11, 2.2, 3.0},
     {"erfinv", unary<exact_erfinv>, -1, 1, 3.0, 2.0},
     {"lgamma", unary<exact_lgamma>, -20, 20, 0.6, 6.0, true},

@@ -20,7 +20,7 @@ class Code {
       : builder(context),
         features(features),
         lanes(lanes),
-        math(builder, features.fma, features.rounding) {}
+        math(builder, features) {}
 
   Code(const Code&) = delete;
 

@@ -64,14 +64,14 @@ const Row* find(Opcode op) {
 
 }  // namespace
 
-Math::Math(llvm::IRBuilder<>& builder, bool has_fma, bool has_rounding)
-    : builder_(builder), has_fma_(has_fma), has_rounding_(has_rounding) {}
+Math::Math(llvm::IRBuilder<>& builder, const Features& features)
+    : builder_(builder), features_(features) {}
 
 llvm::Value* Math::emit(Opcode op, llvm::Value* a, llvm::Value* b) {
   // Fast-math flags would undo what is done here for the last digits.
   llvm::IRBuilder<>::FastMathFlagGuard guard(builder_);
   builder_.clearFastMathFlags();
-  math::Emitter emitter{builder_, has_fma_, has_rounding_};
+  math::Emitter emitter{builder_, features_.fma, features_.rounding, features_.tables};
   const Row* row = find(op);
   if (!row) {
     return nullptr;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "codegen/kernel.h"
+#include "codegen/llvm/target.h"
 
 #include <llvm/IR/IRBuilder.h>
 
@@ -12,8 +13,7 @@ namespace torch_lazy::codegen {
 /// many), special values included.
 class Math {
  public:
-  /// has_fma: llvm.fma is an instruction. has_rounding: floor and its kin are (x86: SSE4.1).
-  Math(llvm::IRBuilder<>& builder, bool has_fma, bool has_rounding = false);
+  Math(llvm::IRBuilder<>& builder, const Features& features);
 
   /// `b` for pow, atan2 and hypot. Only what `has` answers true for.
   llvm::Value* emit(Opcode op, llvm::Value* a, llvm::Value* b = nullptr);
@@ -22,8 +22,7 @@ class Math {
 
  private:
   llvm::IRBuilder<>& builder_;
-  bool has_fma_;
-  bool has_rounding_;
+  const Features& features_;
 };
 
 }  // namespace torch_lazy::codegen

@@ -54,7 +54,24 @@ Exponential exponential(Real x, int shift) {
   return exponential_with(x, x.like(exponent_magic(x, shift)), nullptr);
 }
 
+/// e^x = 2^n e^r with n a multiple of 1/16: four bits of n are the place of 2^n in a table.
+static Real exp_by_table(Real x) {
+  x = at_most(at_least(x, -104), 89);
+  const double magic = kFormatF32.round_magic / 16;
+  Real shifted = fma(x, kLog2E, magic);
+  Real n = shifted - magic;
+  Pair unit = log_2(x);
+  Real r = fma(n, -unit.low, fma(n, -unit.high, x));
+  Real slope = fma(fma(r, kExpPartF32[1], kExpPartF32[0]), r, 1);
+  Real power = lookup(bits(shifted), kExpTableF32[0]);
+  Real rest = fma(slope, r, lookup(bits(shifted), kExpTableF32[1]));
+  return scale(fma(power, rest, power), n);
+}
+
 Real exp(Real x) {
+  if (has_tables(x)) {
+    return exp_by_table(x);
+  }
   auto [power, fraction, scale] = scaled_exponential(x, nullptr);
   return (fraction + 1) * power * scale;
 }

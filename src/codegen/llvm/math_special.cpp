@@ -15,7 +15,23 @@ static Real erf_rest(Real x) {
   return polynomial(x * x, kErfF32, kErfF64);
 }
 
+/// A polynomial around the nearest multiple of 1/8; where the last one ends the result is 1.
+static Real erf_by_table(Real x) {
+  Real a = at_most(abs(x), 0x1.f7fffep+1);
+  const double magic = kFormatF32.round_magic / 8;
+  Real shifted = a + magic;
+  Real t = a - (shifted - magic);
+  Real result = lookup(bits(shifted), kErfTableF32[std::size(kErfTableF32) - 1]);
+  for (size_t i = std::size(kErfTableF32) - 1; i-- > 0;) {
+    result = fma(result, t, lookup(bits(shifted), kErfTableF32[i]));
+  }
+  return copysign(result, x);
+}
+
 Real erf(Real x) {
+  if (has_tables(x)) {
+    return erf_by_table(x);
+  }
   Real a = abs(x);
   // 1 - e^p(a); beyond the bound the result is 1.
   Real bounded = at_most(a, x.is_double() ? 5.95 : 3.95);

@@ -1,6 +1,7 @@
 #include "codegen/llvm/math_value.h"
 
 #include <llvm/IR/Constants.h>
+#include <llvm/IR/IntrinsicsX86.h>
 
 namespace torch_lazy::codegen::math {
 
@@ -52,6 +53,47 @@ Real fma(Real a, Real b, Real c) {
   llvm::Value* value = a.emitter->builder.CreateIntrinsic(
       llvm::Intrinsic::fma, {a.value->getType()}, {a.value, b.value, c.value});
   return {a.emitter, value};
+}
+
+/// The instructions below are for 16 lanes: a scalar goes into the first.
+static llvm::Value* in_lanes(llvm::IRBuilder<>& builder, llvm::Value* a) {
+  if (a->getType()->isVectorTy()) {
+    return a;
+  }
+  auto* none = llvm::PoisonValue::get(llvm::FixedVectorType::get(a->getType(), 16));
+  return builder.CreateInsertElement(none, a, uint64_t{0});
+}
+
+static llvm::Value* like(llvm::IRBuilder<>& builder, llvm::Value* a, llvm::Value* lanes) {
+  return a->getType()->isVectorTy() ? lanes : builder.CreateExtractElement(lanes, uint64_t{0});
+}
+
+Real lookup(Integer index, std::span<const double> table) {
+  llvm::IRBuilder<>& builder = index.emitter->builder;
+  std::vector<llvm::Value*> registers;
+  for (size_t i = 0; i < table.size(); i += 16) {
+    std::vector<float> numbers(table.begin() + i, table.begin() + i + 16);
+    registers.push_back(llvm::ConstantDataVector::get(builder.getContext(), numbers));
+  }
+  llvm::Value* places = in_lanes(builder, index.value);
+  llvm::Value* found =
+      registers.size() == 1
+          ? builder.CreateIntrinsic(llvm::Intrinsic::x86_avx512_permvar_sf_512, {},
+                                    {registers[0], places})
+          : builder.CreateIntrinsic(llvm::Intrinsic::x86_avx512_vpermi2var_ps_512, {},
+                                    {registers[0], places, registers[1]});
+  return {index.emitter, like(builder, index.value, found)};
+}
+
+Real scale(Real a, Real n) {
+  llvm::IRBuilder<>& builder = a.emitter->builder;
+  llvm::Value* lanes = in_lanes(builder, a.value);
+  const int as_usual = 4;  // how to round
+  llvm::Value* scaled = builder.CreateIntrinsic(
+      llvm::Intrinsic::x86_avx512_mask_scalef_ps_512, {},
+      {lanes, in_lanes(builder, n.value), lanes, builder.getInt16(0xffff),
+       builder.getInt32(as_usual)});
+  return {a.emitter, like(builder, a.value, scaled)};
 }
 
 Real abs(Real a) {

@@ -19,6 +19,7 @@ struct Emitter {
   llvm::IRBuilder<>& builder;
   bool has_fma;
   bool has_rounding;
+  bool has_tables;  // f32: 16 or 32 numbers in registers, see `lookup`, and powers of two to multiply by
 };
 
 struct Mask {
@@ -88,6 +89,14 @@ inline Real fma(Real a, Real b, double c) {
 }
 inline Real fma(Real a, double b, double c) {
   return fma(a, a.like(b), a.like(c));
+}
+
+/// The number at the low bits of the index: four for a table of 16 numbers, five for one of 32.
+Real lookup(Integer index, std::span<const double> table);
+/// a * 2^n, n rounded down; what is too large or small for the type becomes infinite or denormal.
+Real scale(Real a, Real n);
+inline bool has_tables(Real x) {
+  return x.emitter->has_tables && !x.is_double();
 }
 
 Real abs(Real a);

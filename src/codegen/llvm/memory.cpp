@@ -369,6 +369,13 @@ void Memory::update(const Bases& bases, int32_t number, const Place& place, llvm
                      });
 }
 
+void Memory::fetch(const Bases& bases, int32_t number, const Place& place) const {
+  const int to_write = 1, keep = 3, data = 1;
+  builder_.CreateIntrinsic(llvm::Intrinsic::prefetch, {builder_.getPtrTy()},
+                           {address(bases, number, place).pointer, builder_.getInt32(to_write),
+                            builder_.getInt32(keep), builder_.getInt32(data)});
+}
+
 void Memory::report(int64_t status) const {
   // Threads may report at once; any of their reports will do.
   auto* store = builder_.CreateAlignedStore(builder_.getInt64(status), status_, llvm::Align(8));

@@ -46,6 +46,8 @@ class Memory {
   using Combine = std::function<llvm::Value*(llvm::Value* old, llvm::Value* value)>;
   void update(const Bases& bases, int32_t access, const Place& place, llvm::Value* value,
               const Combine& combine) const;
+  /// Asks for the memory of a store to come, so that it is there by then.
+  void fetch(const Bases& bases, int32_t access, const Place& place) const;
   void report(int64_t status) const;
 
  private:

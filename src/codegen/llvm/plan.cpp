@@ -96,11 +96,41 @@ std::vector<int> vectors_for(const Kernel& kernel, const Features& features,
   return vectors;
 }
 
+/// Whether a row is written side by side in memory.
+bool is_plain(const Kernel& kernel, const Access& access) {
+  return kernel.pointers[access.pointer].use == Use::write && access.lookups.empty() &&
+         access.mask < 0 && access.strides.back() == Stride::one;
+}
+
+/// Rows of many stages compute long before they store: memory has time to bring what they will
+/// write, which else all stores of a row would wait for.
+void fetch_early(const Kernel& kernel, std::vector<StagePlan>& stages) {
+  StagePlan* first = nullptr;
+  for (size_t s = 0; s < stages.size(); ++s) {
+    if (kernel.stages[s].kind != Stage::Kind::each) {
+      continue;
+    }
+    if (!first) {
+      first = &stages[s];
+      continue;
+    }
+    for (int32_t i = kernel.stages[s].begin; i < kernel.stages[s].end; ++i) {
+      const int32_t place = kernel.code[i].place;
+      if (kernel.code[i].op == Opcode::store && is_plain(kernel, kernel.accesses[place])) {
+        first->fetched.push_back(place);
+      }
+    }
+  }
+}
+
 }  // namespace
 
 Plan::Plan(const Kernel& kernel, const Features& features) : lanes(lanes_for(kernel, features)) {
   for (const Stage& stage : kernel.stages) {
     stages.push_back(plan_stage(kernel, stage, features));
+  }
+  if (kernel.lanes == Lanes::inner && kernel.inner > 0) {
+    fetch_early(kernel, stages);
   }
   vectors = vectors_for(kernel, features, stages);
   for (const Pointer& pointer : kernel.pointers) {

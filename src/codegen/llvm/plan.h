@@ -10,6 +10,7 @@ namespace torch_lazy::codegen {
 
 struct StagePlan {
   std::vector<int32_t> accesses;    // that it loads or stores through
+  std::vector<int32_t> fetched;     // that a later stage of the row stores through, see Plan
   std::vector<int32_t> reductions;  // instructions
   bool needs_position = false;      // one of them is argmin or argmax
   bool sums_floats = false;

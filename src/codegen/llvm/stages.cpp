@@ -261,6 +261,7 @@ void Stages::nest(size_t stage, int32_t dimension, int32_t end, Copies& copies,
     index_[dimension] = i;
     Memory::Bases inside = bases;
     memory_.advance(inside, plan_.stages[stage].accesses, dimension, i);
+    memory_.advance(inside, plan_.stages[stage].fetched, dimension, i);
     Value* next = position ? add(builder_.CreateMul(position, size), i) : nullptr;
     nest(stage, dimension + 1, end, copies, inside, next, leaf);
   });
@@ -327,6 +328,9 @@ void Stages::start(size_t stage, Copy& copy, bool sums_only) {
 // ---- Instructions -------------------------------------------------------------------------------
 
 void Stages::run_code(size_t stage, Copy& copy, const Memory::Bases& bases, Value* position) {
+  for (int32_t access : plan_.stages[stage].fetched) {
+    memory_.fetch(bases, access, {copy.lane, copy.mask, copy.count, &copy.values});
+  }
   size_t next_reduction = 0;
   for (int32_t i = kernel_.stages[stage].begin; i < kernel_.stages[stage].end; ++i) {
     const Instruction& instruction = kernel_.code[i];

@@ -72,6 +72,7 @@ Target::Target(const std::string& name) : triple_(kTriple) {
   features_.rounding = info.checkFeatures("+sse4.1");
   features_.half = info.checkFeatures("+f16c");
   features_.masks = avx512;
+  features_.tables = avx512;
   features_.masked_bytes = avx512 ? 1 : features_.vector_bytes == 32 ? 4 : 99;
   text_ = cpu_ + " " + feature_list_ +
           " build " TORCH_LAZY_CODEGEN_BUILD " of LLVM " LLVM_VERSION_STRING;

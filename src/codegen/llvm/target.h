@@ -17,6 +17,7 @@ struct Features {
   bool rounding = false;  // floor and its kin are instructions
   bool half = false;      // f16 to f32 and back are instructions
   bool masks = false;     // on loads and stores of any type, at little cost
+  bool tables = false;    // of 16 f32 in a register
   int masked_bytes = 99;  // the smallest elements that can be loaded and stored under a mask
 };
 
