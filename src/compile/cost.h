@@ -7,7 +7,7 @@ namespace torch_lazy::compile {
 
 /// A value that costs more (codegen::Operation::cost) is kept in scratch memory between the stages
 /// of a row.
-constexpr int kRecomputeLimit = 8;
+constexpr int kRecomputeLimit = 6;
 
 /// A value that costs more for each element is stored rather than computed again by another kernel.
 constexpr int kRecomputeCost = 10;

@@ -217,6 +217,7 @@ class Emitter {
 
   std::vector<uint32_t> passes_needing() const;
   void decide_scratch();
+  void keep_what_it_becomes(size_t term);
   int32_t value(int32_t term, int pass);
   int32_t push(codegen::Instruction instruction);
   int32_t pointer_for(const Access& access, codegen::Use use);
@@ -383,10 +384,42 @@ void Emitter::decide_scratch() {
       costs[i] = codegen::operation(Opcode::load).cost;
     }
   }
+  for (size_t i = 0; i < count; ++i) {
+    keep_what_it_becomes(i);
+  }
   needed = passes_needing();
   for (size_t i = 0; i < count; ++i) {
     kept_[i] = kept_[i] && std::popcount(needed[i]) > 1;
     last_pass_[i] = std::bit_width(needed[i]) - 1;
+  }
+}
+
+/// A kept value of which later passes use only what one other term makes of it: that is kept in its
+/// place, and they need not compute it.
+void Emitter::keep_what_it_becomes(size_t index) {
+  if (!kept_[index]) {
+    return;
+  }
+  const std::vector<uint32_t> needed = passes_needing();
+  const uint32_t first = needed[index] & (~needed[index] + 1);
+  size_t only = 0;
+  for (size_t i = index + 1; i < piece_.terms.size(); ++i) {
+    bool uses = false;
+    operands_of(piece_.terms[i],
+                [&](int32_t operand) { uses |= static_cast<size_t>(operand) == index; });
+    const uint32_t passes = kept_[i] ? needed[i] & (~needed[i] + 1) : needed[i];
+    if (uses && (passes & ~first)) {
+      if (only || !depths_.element[i] || !(passes & first)) {
+        return;
+      }
+      only = i;
+    }
+  }
+  const Term& term = piece_.terms[only];
+  if (only && !is_reduction(term.op) && term.op != Opcode::load && term.op != Opcode::store &&
+      codegen::size_of(term.type) <= codegen::size_of(piece_.terms[index].type)) {
+    kept_[index] = 0;
+    kept_[only] = 1;
   }
 }
 

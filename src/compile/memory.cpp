@@ -301,9 +301,7 @@ void Planner::find_live_bytes() {
       const size_t end = kind == Home::Kind::own ? count : life.end + 1;
       for (size_t b = life.begin; b < end; ++b) {
         live[b] += kind != Home::Kind::own ? life.bytes : 0;
-        late[b] += kind != Home::Kind::arena && life.begin >= plan_.commit && life.bytes >= kBlock
-                       ? life.bytes
-                       : 0;
+        late[b] += kind != Home::Kind::arena && life.begin >= plan_.commit ? life.bytes : 0;
       }
     }
   }

@@ -34,7 +34,7 @@ struct MemoryPlan {
   std::vector<size_t> last_use;  // by slot: batch
   int64_t arena_bytes = 0;
   int64_t live_bytes = 0;    // the most that blocks and values in the arena take at once
-  int64_t late_bytes = 0;    // the most that large values from `commit` on take at once
+  int64_t late_bytes = 0;    // the most that values made from `commit` on take at once
   size_t commit = 0;         // the first batch that overwrites data from before the run
   size_t last_fallible = 0;  // batch after which nothing can fail, + 1
 };

@@ -97,6 +97,9 @@ Program split_reductions(Program program);
 /// Takes away what nothing needs.
 Program drop_dead(Program program);
 
+/// Of products that do not need each other, what frees memory goes first.
+Program order_products(Program program);
+
 /// All passes. With TORCH_LAZY_COMPILE_LOG each is logged: its time, and the program after it.
 Program compile(std::shared_ptr<const Graph> graph);
 

@@ -346,18 +346,10 @@ void CpuPlan::find_last_versions() {
   }
 }
 
-/// From here on nothing may fail. What is small is allocated; whether the rest is to be had is
-/// tried out: to hold all of it until the end would take as much as the whole step does.
+/// From here on nothing may fail. Whether the memory for the rest is to be had is tried out: to hold
+/// all of it until the end would take as much as the whole step does.
 void CpuPlan::prepare_commit(Frame& frame) const {
   frame.committed = true;
-  for (size_t b = memory_.commit; b < batches_.size(); ++b) {
-    for (uint32_t slot : batches_[b].made) {
-      const bool missing = memory_.homes[slot].kind != Home::Kind::arena && !frame.run.slots[slot];
-      if (missing && program_.slots[slot].nbytes < compile::kBlock) {
-        frame.run.slots[slot] = allocate(program_.slots[slot].nbytes);
-      }
-    }
-  }
   if (memory_.late_bytes > 0) {
     fault_point(Stage::allocate);
     make_room(memory_.late_bytes);
