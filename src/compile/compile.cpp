@@ -34,7 +34,7 @@ struct Pass {
 constexpr Pass kPasses[] = {
     {"share", share},         {"inline fills", inline_fills},         {"fuse", fuse},
     {"recompute", recompute}, {"split reductions", split_reductions}, {"drop dead", drop_dead},
-    {"order products", order_products},
+    {"order products", order_products}, {"reuse", reuse},
 };
 
 using Clock = std::chrono::steady_clock;

@@ -146,6 +146,25 @@ codegen::Lanes choose_lanes(const Piece& piece) {
   return outer > inner ? codegen::Lanes::outer : codegen::Lanes::inner;
 }
 
+/// The terms that a term needs, those in its access among them.
+template <typename Visit>
+void for_operands(const Piece& piece, const Term& term, Visit visit) {
+  for (int32_t operand : term.operands) {
+    if (operand >= 0) {
+      visit(operand);
+    }
+  }
+  if (has_access(term.op)) {
+    const Access& access = piece.accesses[term.place];
+    for (const Lookup& lookup : access.lookups) {
+      visit(lookup.term);
+    }
+    if (access.mask >= 0) {
+      visit(access.mask);
+    }
+  }
+}
+
 /// Depths of terms: a row's term of depth d can be computed after d passes over the row; an
 /// element's term of depth d is first computed in pass d (from 1 on).
 struct Depths {
@@ -162,22 +181,10 @@ Depths depths_of(const Piece& piece) {
     const bool reduction = is_reduction(term.op);
     const bool in_pass = result.element[i] || reduction;
     int depth = in_pass ? 1 : 0;
-    auto after = [&](int32_t operand) {
-      if (operand >= 0) {
-        depth =
-            std::max(depth, result.depth[operand] + (in_pass && !result.element[operand] ? 1 : 0));
-      }
-    };
-    for (int32_t operand : term.operands) {
-      after(operand);
-    }
-    if (has_access(term.op)) {
-      const Access& access = piece.accesses[term.place];
-      for (const Lookup& lookup : access.lookups) {
-        after(lookup.term);
-      }
-      after(access.mask);
-    }
+    for_operands(piece, term, [&](int32_t operand) {
+      depth =
+          std::max(depth, result.depth[operand] + (in_pass && !result.element[operand] ? 1 : 0));
+    });
     result.depth[i] = depth;
   }
   return result;
@@ -199,25 +206,13 @@ class Emitter {
  private:
   template <typename Visit>
   void operands_of(const Term& term, Visit visit) const {
-    for (int32_t operand : term.operands) {
-      if (operand >= 0) {
-        visit(operand);
-      }
-    }
-    if (has_access(term.op)) {
-      const Access& access = piece_.accesses[term.place];
-      for (const Lookup& lookup : access.lookups) {
-        visit(lookup.term);
-      }
-      if (access.mask >= 0) {
-        visit(access.mask);
-      }
-    }
+    for_operands(piece_, term, visit);
   }
 
   std::vector<uint32_t> passes_needing() const;
   void decide_scratch();
   void keep_what_it_becomes(size_t term);
+  void find_overwritten();
   int32_t value(int32_t term, int pass);
   int32_t push(codegen::Instruction instruction);
   int32_t pointer_for(const Access& access, codegen::Use use);
@@ -234,6 +229,7 @@ class Emitter {
   std::vector<int> scratch_;         // by term: its pointer, or -1
   std::vector<char> kept_;           // by term: kept in scratch memory
   std::vector<int> last_pass_;       // by term: that needs it
+  std::vector<size_t> overwritten_;  // loads of what a store writes in place: they go first
   int pass_ = 0;                     // the current one
   std::vector<int32_t> row_value_;   // by term: instruction
   std::vector<int32_t> pass_value_;  // by term: instruction in the current pass
@@ -423,6 +419,22 @@ void Emitter::keep_what_it_becomes(size_t index) {
   }
 }
 
+void Emitter::find_overwritten() {
+  for (const Term& store : piece_.terms) {
+    if (store.op != Opcode::store) {
+      continue;
+    }
+    const uint32_t slot = piece_.accesses[store.place].slot;
+    for (size_t i = 0; i < piece_.terms.size() && memory_(slot) != slot; ++i) {
+      const Access* access =
+          piece_.terms[i].op == Opcode::load ? &piece_.accesses[piece_.terms[i].place] : nullptr;
+      if (access && access->slot == memory_(slot) && access->mask < 0 && access->lookups.empty()) {
+        overwritten_.push_back(i);
+      }
+    }
+  }
+}
+
 /// The instruction that holds a term's value in the current pass.
 int32_t Emitter::value(int32_t index, int pass) {
   if (!depths_.element[index]) {
@@ -464,10 +476,11 @@ void Emitter::emit_rows(int depth) {
   codegen::Stage stage;
   stage.kind = codegen::Stage::Kind::row;
   stage.begin = static_cast<int32_t>(kernel_.code.size());
-  for (size_t i = 0; i < piece_.terms.size(); ++i) {
+  auto emit = [&](size_t i) {
     const Term& term = piece_.terms[i];
-    if (depths_.element[i] || is_reduction(term.op) || depths_.depth[i] != depth) {
-      continue;
+    if (depths_.element[i] || is_reduction(term.op) || depths_.depth[i] != depth ||
+        row_value_[i] >= 0) {
+      return;
     }
     codegen::Instruction made = term;
     for (int32_t& operand : made.operands) {
@@ -477,6 +490,10 @@ void Emitter::emit_rows(int depth) {
       made.place = access_for(piece_.accesses[term.place], use_of(term.op));
     }
     row_value_[i] = push(made);
+  };
+  std::for_each(overwritten_.begin(), overwritten_.end(), emit);
+  for (size_t i = 0; i < piece_.terms.size(); ++i) {
+    emit(i);
   }
   stage.end = static_cast<int32_t>(kernel_.code.size());
   if (stage.end > stage.begin) {
@@ -490,6 +507,12 @@ void Emitter::emit_pass(int pass) {
   stage.kind = codegen::Stage::Kind::each;
   stage.begin = static_cast<int32_t>(kernel_.code.size());
   std::fill(pass_value_.begin(), pass_value_.end(), -1);
+  const std::vector<uint32_t> needed = passes_needing();
+  for (size_t i : overwritten_) {
+    if (depths_.element[i] && (needed[i] >> pass & 1)) {
+      value(static_cast<int32_t>(i), pass);
+    }
+  }
   for (size_t i = 0; i < piece_.terms.size(); ++i) {
     const Term& term = piece_.terms[i];
     if (depths_.depth[i] != pass) {
@@ -534,6 +557,7 @@ Launch Emitter::run() {
   row_value_.assign(piece_.terms.size(), -1);
   pass_value_.assign(piece_.terms.size(), -1);
   decide_scratch();
+  find_overwritten();
   int passes = 0;
   for (int depth : depths_.depth) {
     passes = std::max(passes, depth);
@@ -587,11 +611,11 @@ bool can_write_in_place(const Piece& piece, uint32_t slot, uint32_t base) {
     const Term& term = piece.terms[i];
     last[i] = std::max(last[i], depths.depth[i]);
     if (is_reduction(term.op) || depths.element[i]) {
-      for (int32_t operand : term.operands) {
-        if (operand >= 0 && depths.element[operand]) {
+      for_operands(piece, term, [&](int32_t operand) {
+        if (depths.element[operand]) {
           last[operand] = std::max(last[operand], last[i]);
         }
-      }
+      });
     }
   }
   for (size_t i = 0; i < piece.terms.size(); ++i) {
@@ -600,7 +624,8 @@ bool can_write_in_place(const Piece& piece, uint32_t slot, uint32_t base) {
       continue;
     }
     const Access& load = piece.accesses[term.place];
-    if (adds || !load.same_elements(*store) || !load.lookups.empty() || last[i] > store_depth) {
+    if (adds || !load.same_elements(*store) || !load.lookups.empty() || load.mask >= 0 ||
+        last[i] > store_depth) {
       return false;
     }
   }

@@ -100,6 +100,9 @@ Program drop_dead(Program program);
 /// Of products that do not need each other, what frees memory goes first.
 Program order_products(Program program);
 
+/// What a kernel makes takes the place of what it reads for the last time.
+Program reuse(Program program);
+
 /// All passes. With TORCH_LAZY_COMPILE_LOG each is logged: its time, and the program after it.
 Program compile(std::shared_ptr<const Graph> graph);
 

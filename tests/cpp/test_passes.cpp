@@ -2,6 +2,7 @@
 // of it. The graphs are recorded ones.
 #include "backend_fixture.h"
 #include "backends/aten/aten_plan.h"
+#include "compile/emit.h"
 #include "compile/memory.h"
 #include "compile/program.h"
 
@@ -641,6 +642,93 @@ step 0: piece outer (8,8) inner ()
 step 1: product slot0 Float[8,8] slot0 Float[8,8] -> slot3
 step 2: call aten::cumsum(slot0 Float[8,8]) -> slot4
 )");
+}
+
+// ---- order products
+
+TEST_F(Passes, TheProductThatFreesMemoryGoesFirst) {
+  torch::Tensor x = input({8, 8});
+  Program program = lowered([&] {
+    torch::Tensor g = x.mm(x), h = g.mm(x);
+    torch::Tensor first = g.mm(x);  // g is needed by both, h by the second only
+    return Tensors{first, h.mm(g)};
+  });
+  EXPECT_EQ(lines(program), R"(
+step 0: product slot0 Float[8,8] slot0 Float[8,8] -> slot1
+step 1: product slot1 Float[8,8] slot0 Float[8,8] -> slot2
+step 2: product slot1 Float[8,8] slot0 Float[8,8] -> slot3
+step 3: product slot2 Float[8,8] slot1 Float[8,8] -> slot4
+)");
+  EXPECT_EQ(lines(compile::order_products(std::move(program))), R"(
+step 0: product slot0 Float[8,8] slot0 Float[8,8] -> slot1
+step 1: product slot1 Float[8,8] slot0 Float[8,8] -> slot2
+step 2: product slot2 Float[8,8] slot1 Float[8,8] -> slot4
+step 3: product slot1 Float[8,8] slot0 Float[8,8] -> slot3
+)");
+}
+
+// ---- reuse
+
+TEST_F(Passes, ReuseWritesOverWhatIsReadForTheLastTime) {
+  torch::Tensor x = input({128, 128});
+  Program program = lowered([&] { return Tensors{x.mm(x).neg().mm(x)}; });
+  EXPECT_EQ(lines(program), R"(
+step 0: product slot0 Float[128,128] slot0 Float[128,128] -> slot1
+step 1: piece outer (128,128) inner ()
+  %0 = load f32 slot1 (128,1)
+  %1 = neg f32 %0
+  store f32 slot2 (128,1) %1
+step 2: product slot2 Float[128,128] slot0 Float[128,128] -> slot3
+)");
+  program = compile::reuse(std::move(program));
+  EXPECT_EQ(program.slots[2].base, 1);
+  EXPECT_TRUE(plan_memory(program).homes[2].in_place);
+}
+
+TEST_F(Passes, ReuseLeavesWhatIsNeededOrNotItsOwn) {
+  torch::Tensor x = input({128, 128});
+  // The product is read again; it is read transposed; it is an input; a call made it; each row is
+  // written to where only one of its elements was read.
+  for (const auto& record : std::vector<std::function<torch::Tensor()>>{
+           [&] {
+             torch::Tensor y = x.mm(x);
+             return y.neg().mm(y);
+           },
+           [&] { return x.mm(x).t().contiguous().mm(x); },
+           [&] { return x.neg().mm(x); },
+           [&] { return x.cumsum(0).neg().mm(x); },
+           [&] { return x.mm(x).flip(0).mm(x); },
+       }) {
+    Program program = compile::reuse(lowered([&] { return Tensors{record()}; }));
+    for (const compile::Slot& slot : program.slots) {
+      EXPECT_EQ(slot.base, -1) << text(program);
+    }
+  }
+}
+
+/// A value that is overwritten is loaded before, also where only a later store needs it.
+TEST_F(Passes, WhatIsOverwrittenIsLoadedFirst) {
+  torch::Tensor x = input({128, 128});
+  Program program = lowered([&] {
+    torch::Tensor a = x.mm(x), n = x.neg();
+    return Tensors{n, a.abs() + n};
+  });
+  compile::Piece piece = compile::fuse(std::move(program)).steps.at(1).piece;
+  std::vector<uint32_t> stored;
+  uint32_t loaded = 0;
+  for (const compile::Term& term : piece.terms) {
+    if (term.op == torch_lazy::codegen::Opcode::store) {
+      stored.push_back(piece.accesses[term.place].slot);
+    } else if (term.op == torch_lazy::codegen::Opcode::load &&
+               piece.accesses[term.place].slot != 0) {
+      loaded = piece.accesses[term.place].slot;
+    }
+  }
+  ASSERT_EQ(stored.size(), 2U) << text(piece);
+  // The first store takes the memory that the second one's value is made of.
+  const std::string kernel =
+      compile::emit(piece, [&](uint32_t slot) { return slot == stored[0] ? loaded : slot; }).kernel;
+  EXPECT_LT(kernel.rfind("= load"), kernel.find("store")) << kernel;
 }
 
 // ---- memory
