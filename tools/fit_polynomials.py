@@ -191,8 +191,8 @@ def erf_pieces():
     """erf(j / 8 + t) = p(t) for |t| <= 1/16 and j from 0 to 31: a row for each power of t."""
     width = mpf(1) / 16
     columns = [[mpf(0), *Fit("erf_f32", 3, 0, width, lambda t: mp.erf(t) / t).coefficients]]
-    for j in range(1, 32):
-        fit = Fit("erf_f32", 4, -width, width, lambda t, x=mpf(j) / 8: mp.erf(x + t))
+    for middle in (mpf(j) / 8 for j in range(1, 32)):
+        fit = Fit("erf_f32", 4, -width, width, lambda t, middle=middle: mp.erf(middle + t))
         columns.append(fit.coefficients)
     return list(zip(*columns, strict=True))
 

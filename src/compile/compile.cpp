@@ -32,9 +32,14 @@ struct Pass {
 
 /// After `lower`, in this order.
 constexpr Pass kPasses[] = {
-    {"share", share},         {"inline fills", inline_fills},         {"fuse", fuse},
-    {"recompute", recompute}, {"split reductions", split_reductions}, {"drop dead", drop_dead},
-    {"order products", order_products}, {"reuse", reuse},
+    {"share", share},
+    {"inline fills", inline_fills},
+    {"fuse", fuse},
+    {"recompute", recompute},
+    {"split reductions", split_reductions},
+    {"drop dead", drop_dead},
+    {"order products", order_products},
+    {"reuse", reuse},
 };
 
 using Clock = std::chrono::steady_clock;

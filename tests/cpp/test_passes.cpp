@@ -149,6 +149,14 @@ step 2: call aten::cumsum(slot3 Float[8,4]) -> slot4
 )");
 }
 
+TEST_F(Passes, AFactorOfOneIsNoNumberOfTheCall) {
+  torch::Tensor x = input({8, 8});
+  EXPECT_EQ(text(lowered([&] { return Tensors{x.add(x, 1)}; })).find("argument"),
+            std::string::npos);
+  EXPECT_NE(text(lowered([&] { return Tensors{x.add(x, 2)}; })).find("argument"),
+            std::string::npos);
+}
+
 // ---- share
 
 TEST_F(Passes, ShareComputesOnceWhatIsEqual) {
@@ -729,6 +737,26 @@ TEST_F(Passes, WhatIsOverwrittenIsLoadedFirst) {
   const std::string kernel =
       compile::emit(piece, [&](uint32_t slot) { return slot == stored[0] ? loaded : slot; }).kernel;
   EXPECT_LT(kernel.rfind("= load"), kernel.find("store")) << kernel;
+}
+
+// ---- emit
+
+/// Of erf(x), which is dear, later passes over the row need only x + erf(x): that is kept.
+TEST_F(Passes, RowsKeepWhatAValueBecomes) {
+  torch::Tensor x = input({128, 128});
+  Program program = compile::fuse(lowered([&] {
+    torch::Tensor y = x + x.erf();
+    return Tensors{y - y.sum(-1, /*keepdim=*/true)};
+  }));
+  ASSERT_EQ(program.steps.size(), 1U) << text(program);
+  const std::string kernel =
+      compile::emit(program.steps[0].piece, [](uint32_t slot) { return slot; }).kernel;
+  size_t loads = 0;
+  for (size_t at = kernel.find("= load"); at != std::string::npos;
+       at = kernel.find("= load", at + 1)) {
+    ++loads;
+  }
+  EXPECT_EQ(loads, 2U) << kernel;  // of x, and of what was kept
 }
 
 // ---- memory

@@ -346,8 +346,8 @@ void CpuPlan::find_last_versions() {
   }
 }
 
-/// From here on nothing may fail. Whether the memory for the rest is to be had is tried out: to hold
-/// all of it until the end would take as much as the whole step does.
+/// From here on nothing may fail. Whether the memory for the rest is to be had is tried out: to
+/// hold all of it until the end would take as much as the whole step does.
 void CpuPlan::prepare_commit(Frame& frame) const {
   frame.committed = true;
   if (memory_.late_bytes > 0) {

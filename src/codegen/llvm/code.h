@@ -17,10 +17,7 @@ using Values = std::vector<llvm::Value*>;
 class Code {
  public:
   Code(llvm::LLVMContext& context, const Features& features, int lanes)
-      : builder(context),
-        features(features),
-        lanes(lanes),
-        math(builder, features) {}
+      : builder(context), features(features), lanes(lanes), math(builder, features) {}
 
   Code(const Code&) = delete;
 

@@ -76,12 +76,11 @@ Real lookup(Integer index, std::span<const double> table) {
     registers.push_back(llvm::ConstantDataVector::get(builder.getContext(), numbers));
   }
   llvm::Value* places = in_lanes(builder, index.value);
-  llvm::Value* found =
-      registers.size() == 1
-          ? builder.CreateIntrinsic(llvm::Intrinsic::x86_avx512_permvar_sf_512, {},
-                                    {registers[0], places})
-          : builder.CreateIntrinsic(llvm::Intrinsic::x86_avx512_vpermi2var_ps_512, {},
-                                    {registers[0], places, registers[1]});
+  llvm::Value* found = registers.size() == 1
+                           ? builder.CreateIntrinsic(llvm::Intrinsic::x86_avx512_permvar_sf_512, {},
+                                                     {registers[0], places})
+                           : builder.CreateIntrinsic(llvm::Intrinsic::x86_avx512_vpermi2var_ps_512,
+                                                     {}, {registers[0], places, registers[1]});
   return {index.emitter, like(builder, index.value, found)};
 }
 
@@ -89,10 +88,10 @@ Real scale(Real a, Real n) {
   llvm::IRBuilder<>& builder = a.emitter->builder;
   llvm::Value* lanes = in_lanes(builder, a.value);
   const int as_usual = 4;  // how to round
-  llvm::Value* scaled = builder.CreateIntrinsic(
-      llvm::Intrinsic::x86_avx512_mask_scalef_ps_512, {},
-      {lanes, in_lanes(builder, n.value), lanes, builder.getInt16(0xffff),
-       builder.getInt32(as_usual)});
+  llvm::Value* scaled =
+      builder.CreateIntrinsic(llvm::Intrinsic::x86_avx512_mask_scalef_ps_512, {},
+                              {lanes, in_lanes(builder, n.value), lanes, builder.getInt16(0xffff),
+                               builder.getInt32(as_usual)});
   return {a.emitter, like(builder, a.value, scaled)};
 }
 

@@ -19,7 +19,7 @@ struct Emitter {
   llvm::IRBuilder<>& builder;
   bool has_fma;
   bool has_rounding;
-  bool has_tables;  // f32: 16 or 32 numbers in registers, see `lookup`, and powers of two to multiply by
+  bool has_tables;  // `lookup` and `scale`, for f32
 };
 
 struct Mask {
