@@ -16,8 +16,6 @@
 #include <c10/core/DefaultDtype.h>
 #include <torch/version.h>
 
-#include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -239,6 +237,10 @@ void write_file(const std::string& path, const std::string& contents) {
   }
 }
 
+int64_t memory_of_machine() {
+  return static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
+}
+
 // ---- Loading -------------------------------------------------------------------------------------
 
 class DefaultDtype {
@@ -279,13 +281,13 @@ class GraphReader {
   size_t arguments() const { return arguments_; }
   const std::vector<LoadedKnown>& known() const { return known_; }
 
-  /// The known tensors, with the file's data or, for trials, zeros.
-  std::vector<at::Tensor> make_known(bool with_data) const {
+  /// The known tensors, with the file's data or, for trials, zeros; `arguments`: these too.
+  std::vector<at::Tensor> make_known(bool with_data, bool arguments) const {
     std::vector<c10::Storage> storages;
     for (const LoadedBuffer& buffer : buffers_) {
       c10::Storage storage = make_storage(buffer.nbytes, 0);
       const auto index = static_cast<uint32_t>(storages.size());
-      if (buffer.has_data || is_argument(index)) {
+      if (buffer.has_data || (arguments && is_argument(index))) {
         at::Tensor bytes = at::zeros({buffer.nbytes}, at::kByte);
         if (with_data && buffer.has_data) {
           std::memcpy(bytes.mutable_data_ptr(), buffer.data.data(), buffer.data.size());
@@ -355,6 +357,13 @@ class GraphReader {
     }
     for (const LoadedKnown& known : known_) {
       check_fits(known.layout, buffers_[known.buffer].nbytes);
+    }
+    int64_t total = 0;
+    for (const LoadedBuffer& buffer : buffers_) {
+      total += buffer.nbytes;
+    }
+    if (total > memory_of_machine()) {
+      in_.damaged("its tensors take " + std::to_string(total) + " bytes, more than there are");
     }
   }
 
@@ -728,7 +737,7 @@ SavedGraph load_graph(const std::string& path) {
   at::NoGradGuard no_grad;
   for (int pass = 0; pass < kPasses; ++pass) {
     // The calls are made on zeros: what is executed on the way must not change the state.
-    std::vector<at::Tensor> known = reader.make_known(/*with_data=*/false);
+    std::vector<at::Tensor> known = reader.make_known(/*with_data=*/false, /*arguments=*/true);
     Recorder recorder(known, {});
     const std::vector<at::Tensor> results = reader.record(known);
     auto recording = std::make_shared<Recording>(recorder.plan(results));
@@ -740,7 +749,7 @@ SavedGraph load_graph(const std::string& path) {
       reader.damaged(recording->obstacle);
     }
   }
-  std::vector<at::Tensor> known = reader.make_known(/*with_data=*/true);
+  std::vector<at::Tensor> known = reader.make_known(/*with_data=*/true, /*arguments=*/false);
   for (size_t i = 0; i < known.size(); ++i) {
     if (i < reader.arguments()) {
       graph.arguments_.push_back(reader.known()[i].layout.shape_text());

@@ -8,6 +8,8 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <sys/resource.h>
+
 #include <cstdio>
 #include <fstream>
 #include <functional>
@@ -203,10 +205,15 @@ TEST_F(SavedGraphs, that_lie_do_no_harm) {
   save();
   const std::string good = contents();
   const size_t end = good.size() - sizeof(Hash);
+  // What asks for gigabytes gets an error, not the machine's memory.
+  rlimit before{};
+  getrlimit(RLIMIT_DATA, &before);
+  const rlimit limit{rlim_t{3} << 30, before.rlim_max};
+  setrlimit(RLIMIT_DATA, &limit);
   uint64_t random = 12345;
   int loaded = 0;
   int refused = 0;
-  for (int trial = 0; trial < 1500; ++trial) {
+  for (int trial = 0; trial < 300; ++trial) {
     std::string bytes = good.substr(0, end);
     for (int change = 0; change < 1 + trial % 3; ++change) {
       random = random * 6364136223846793005ull + 1442695040888963407ull;
@@ -226,8 +233,9 @@ TEST_F(SavedGraphs, that_lie_do_no_harm) {
       ++refused;
     }
   }
+  setrlimit(RLIMIT_DATA, &before);
   EXPECT_GT(loaded, 0);
-  EXPECT_GT(refused, 100);
+  EXPECT_GT(refused, 50);
 }
 
 }  // namespace
