@@ -75,10 +75,12 @@ class Element {
   Type type_ = Type::f32;
 };
 
+/// `list`: an argument that has an element for each result.
 template <typename Body>
-bool for_each(Lowering& l, Body body) {
-  const ArgumentSource& self = l.argument(0);
-  if (self.kind != ArgumentSource::Kind::operand_list || self.elements.size() != l.results()) {
+bool for_each(Lowering& l, Body body, size_t list = 0) {
+  const ArgumentSource& elements = l.argument(list);
+  if (elements.kind != ArgumentSource::Kind::operand_list ||
+      elements.elements.size() != l.results()) {
     return false;
   }
   for (size_t k = 0; k < l.results() && !l.failed(); ++k) {
@@ -143,6 +145,12 @@ bool reciprocal(Lowering& l) {
   return for_each(l, [](Element& e) { return e.make(Opcode::div, e.constant(1), e(0)); });
 }
 
+/// Of a number. Powers of tensors have exponents that PyTorch treats apart.
+bool power_of_number(Lowering& l) {
+  return l.argument(0).kind != ArgumentSource::Kind::operand_list &&
+         for_each(l, [](Element& e) { return e.make(Opcode::pow, e(0), e(1)); }, /*list=*/1);
+}
+
 bool zero(Lowering& l) {
   return for_each(l, [](Element& e) { return e.constant(0); });
 }
@@ -166,6 +174,7 @@ constexpr OperatorRow kRows[] = {
     {"_foreach_minimum", binary<Opcode::min>},
     {"_foreach_mul", binary<Opcode::mul>},
     {"_foreach_neg", unary<Opcode::neg>},
+    {"_foreach_pow", power_of_number},
     {"_foreach_reciprocal", reciprocal},
     {"_foreach_rsqrt", unary<Opcode::rsqrt>},
     {"_foreach_sqrt", unary<Opcode::sqrt>},

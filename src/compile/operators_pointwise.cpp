@@ -175,9 +175,6 @@ bool square(Lowering& l) {
 }
 
 bool power(Lowering& l) {
-  if (!l.is_tensor(0)) {
-    return false;
-  }
   Pointwise p(l, {0, 1}, Promotion::arithmetic);
   if (!p.is_float()) {
     return false;

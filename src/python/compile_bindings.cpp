@@ -93,14 +93,13 @@ class CompiledCalls {
       if (!ready_to_replay()) {
         return outcome(Outcome::inline_call, py::none());
       }
-      tensors_.clear();
-      hosts_.clear();
+      ReplayTensors tensors;
       for (const at::Tensor* tensor : key.tensors()) {
-        (tensor->is_lazy() ? tensors_ : hosts_).push_back(tensor);
+        (tensor->is_lazy() ? tensors.known : tensors.hosts).push_back(tensor);
       }
-      append(variant->slots, tensors_);
-      append(variant->slot_hosts, hosts_);
-      if (!matches(*variant->recording, tensors_, hosts_)) {
+      append(variant->slots, tensors.known);
+      append(variant->slot_hosts, tensors.hosts);
+      if (!matches(*variant->recording, tensors)) {
         continue;
       }
       std::vector<c10::IValue> numbers;
@@ -114,7 +113,7 @@ class CompiledCalls {
       if (i > 0) {
         std::swap(signature->variants[i], signature->variants[0]);
       }
-      return outcome(Outcome::replayed, result(*variant, std::move(numbers)));
+      return outcome(Outcome::replayed, result(*variant, tensors, std::move(numbers)));
     }
     return outcome(Outcome::traced, py::cast(signature));
   }
@@ -180,13 +179,13 @@ class CompiledCalls {
     return true;
   }
 
-  py::object result(const Variant& variant, std::vector<c10::IValue> numbers) {
-    std::vector<at::Tensor> tensors =
-        replay(*variant.recording, tensors_, hosts_, std::move(numbers));
+  static py::object result(const Variant& variant, const ReplayTensors& tensors,
+                           std::vector<c10::IValue> numbers) {
+    std::vector<at::Tensor> made = replay(*variant.recording, tensors, std::move(numbers));
     size_t next = 0;
     auto leaf = [&](size_t i) {
       return variant.is_tensor[i]
-                 ? py::reinterpret_steal<py::object>(THPVariable_Wrap(std::move(tensors[next++])))
+                 ? py::reinterpret_steal<py::object>(THPVariable_Wrap(std::move(made[next++])))
                  : variant.results[i];
     };
     if (variant.rebuild.is_none()) {
@@ -201,8 +200,6 @@ class CompiledCalls {
 
   size_t limit_;
   std::vector<SignaturePtr> signatures_;  // the latest first
-  std::vector<const at::Tensor*> tensors_;
-  std::vector<const at::Tensor*> hosts_;
 };
 
 

@@ -17,12 +17,12 @@ constexpr int kAttempts = 5;  // calls within which two in a row have to be alik
 
 using Tensors = std::vector<at::Tensor>;
 
-std::vector<const at::Tensor*> pointers(const Tensors& tensors) {
-  std::vector<const at::Tensor*> result;
-  for (const at::Tensor& tensor : tensors) {
-    result.push_back(&tensor);
+ReplayTensors pointers(const Tensors& known) {
+  ReplayTensors tensors;
+  for (const at::Tensor& tensor : known) {
+    tensors.known.push_back(&tensor);
   }
-  return result;
+  return tensors;
 }
 
 std::vector<uint64_t> key_of(const Tensors& arguments, const std::vector<double>& numbers) {
@@ -110,11 +110,12 @@ struct CompiledFunction::Calls {
       reason = signature.given_up;
       return function(arguments);
     }
-    if (signature.trusted && matches(*signature.last, pointers(known), {})) {
+    ReplayTensors tensors = pointers(known);
+    if (signature.trusted && matches(*signature.last, tensors)) {
       const uint64_t calls = ++signature.calls;
       if (calls < 8 || (calls & (calls - 1)) != 0) {
         reason.clear();
-        return replay(*signature.last, pointers(known), {});
+        return replay(*signature.last, tensors);
       }
     } else {
       signature.trusted = false;

@@ -189,15 +189,20 @@ TORCH_LAZY_API bool ready_to_replay();
 /// Whether this thread is recording.
 TORCH_LAZY_API bool is_recording();
 
-/// Whether `known` (the given tensors) and `hosts` are of the kind that was recorded.
-TORCH_LAZY_API bool matches(const Recording& recording, c10::ArrayRef<const at::Tensor*> known,
-                            c10::ArrayRef<const at::Tensor*> hosts);
+/// The tensors of a call that is replayed.
+struct ReplayTensors {
+  std::vector<const at::Tensor*> known;  // the given ones; `matches` adds their gradients
+  std::vector<const at::Tensor*> hosts;
+  std::vector<Buffer*> buffers;  // known ones; `matches` finds them
+};
+
+/// Whether the tensors are of the kind that was recorded.
+TORCH_LAZY_API bool matches(const Recording& recording, ReplayTensors& tensors);
 
 /// Does what was recorded to other tensors, which match, and returns the results. `numbers`: those
 /// of this call; empty: the recorded ones. Raises eager's kind of error; what ran before stays.
 TORCH_LAZY_API std::vector<at::Tensor> replay(const Recording& recording,
-                                              c10::ArrayRef<const at::Tensor*> known,
-                                              c10::ArrayRef<const at::Tensor*> hosts,
+                                              const ReplayTensors& tensors,
                                               std::vector<c10::IValue> numbers = {});
 
 }  // namespace torch_lazy

@@ -49,7 +49,7 @@ c10::Storage draw_again(const Draw& draw) {
   return memory;
 }
 
-c10::Storage upload_again(const HostData& data, c10::ArrayRef<const at::Tensor*> hosts) {
+c10::Storage upload_again(const HostData& data, const std::vector<const at::Tensor*>& hosts) {
   if (data.argument < 0) {
     return copy_of(data.constant);  // a run may write into it
   }
@@ -71,18 +71,12 @@ void lose(Buffer& buffer, std::shared_ptr<Failure> failure, GraphLock& lock) {
 /// One replay: its data on the way in and out.
 class Replay {
  public:
-  Replay(const Recording& recording, c10::ArrayRef<const at::Tensor*> known,
-         c10::ArrayRef<const at::Tensor*> hosts, std::vector<c10::IValue> numbers)
-      : r_(recording), hosts_(hosts), known_(known.begin(), known.end()) {
-    for (uint32_t i = 0; i < r_.given; ++i) {
-      if (r_.known[i].grad >= 0) {
-        known_.push_back(&known[i]->grad());
-      }
-    }
-    buffers_.resize(r_.after.size());
-    for (uint32_t i = 0; i < known_.size(); ++i) {
-      buffers_[r_.known[i].buffer] = &buffer_of(*known_[i]);
-    }
+  Replay(const Recording& recording, const ReplayTensors& tensors,
+         std::vector<c10::IValue> numbers)
+      : r_(recording),
+        hosts_(tensors.hosts),
+        known_(tensors.known),
+        buffers_(tensors.buffers) {
     run_.numbers = numbers.empty() ? r_.numbers : std::move(numbers);
   }
 
@@ -337,9 +331,9 @@ class Replay {
   }
 
   const Recording& r_;
-  c10::ArrayRef<const at::Tensor*> hosts_;
-  std::vector<const at::Tensor*> known_;  // with gradients
-  std::vector<Buffer*> buffers_;
+  const std::vector<const at::Tensor*>& hosts_;
+  const std::vector<const at::Tensor*>& known_;  // with gradients
+  const std::vector<Buffer*>& buffers_;
   Run run_;
   std::vector<uint32_t> shared_;  // slots of memory that must stay as it is
   std::vector<c10::Storage> drawn_;
@@ -383,9 +377,10 @@ bool ready_to_replay() {
   return true;
 }
 
-bool matches(const Recording& recording, c10::ArrayRef<const at::Tensor*> known,
-             c10::ArrayRef<const at::Tensor*> hosts) {
+bool matches(const Recording& recording, ReplayTensors& tensors) {
   const Recording& r = recording;
+  std::vector<const at::Tensor*>& known = tensors.known;
+  const std::vector<const at::Tensor*>& hosts = tensors.hosts;
   if (known.size() != r.given || hosts.size() != r.hosts.size()) {
     return false;
   }
@@ -394,7 +389,8 @@ bool matches(const Recording& recording, c10::ArrayRef<const at::Tensor*> known,
       return false;
     }
   }
-  std::vector<const Buffer*> buffers(r.after.size(), nullptr);
+  std::vector<Buffer*>& buffers = tensors.buffers;
+  buffers.assign(r.after.size(), nullptr);
   GraphLock lock;
   const uint64_t epoch = Program::instance().next_epoch();
   auto fits = [&](const KnownTensor& recorded, const at::Tensor& tensor) {
@@ -402,7 +398,7 @@ bool matches(const Recording& recording, c10::ArrayRef<const at::Tensor*> known,
       return false;
     }
     Buffer& buffer = buffer_of(tensor);
-    const Buffer*& expected = buffers[recorded.buffer];
+    Buffer*& expected = buffers[recorded.buffer];
     if (expected) {
       return expected == &buffer;
     }
@@ -425,21 +421,22 @@ bool matches(const Recording& recording, c10::ArrayRef<const at::Tensor*> known,
     }
     const at::Tensor& grad = known[i]->grad();
     const int recorded = r.known[i].grad;
-    if (grad.defined() != (recorded >= 0) ||
-        (recorded >= 0 && !fits(r.known[recorded], grad))) {
+    if (grad.defined() != (recorded >= 0) || (recorded >= 0 && !fits(r.known[recorded], grad))) {
       return false;
+    }
+    if (recorded >= 0) {
+      known.push_back(&grad);
     }
   }
   return true;
 }
 
-std::vector<at::Tensor> replay(const Recording& recording, c10::ArrayRef<const at::Tensor*> known,
-                               c10::ArrayRef<const at::Tensor*> hosts,
+std::vector<at::Tensor> replay(const Recording& recording, const ReplayTensors& tensors,
                                std::vector<c10::IValue> numbers) {
   static metrics::Counter& replayed = metrics::counter("Replayed");
   replayed.add();
   ExecutionLock execution;
-  return Replay(recording, known, hosts, std::move(numbers))();
+  return Replay(recording, tensors, std::move(numbers))();
 }
 
 }  // namespace torch_lazy

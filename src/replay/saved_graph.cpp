@@ -765,7 +765,7 @@ std::vector<at::Tensor> SavedGraph::operator()(const std::vector<at::Tensor>& ar
   TORCH_CHECK(arguments.size() == arguments_.size(), "torch-lazy: the graph of ", path_, " takes ",
               arguments_.size(), " tensors, but got ", arguments.size());
   std::vector<at::Tensor> moved;
-  std::vector<const at::Tensor*> known;
+  ReplayTensors tensors;
   at::NoGradGuard no_grad;
   for (size_t i = 0; i < arguments.size(); ++i) {
     const at::Tensor& given = arguments[i];
@@ -786,16 +786,16 @@ std::vector<at::Tensor> SavedGraph::operator()(const std::vector<at::Tensor>& ar
     moved.push_back(std::move(tensor));
   }
   for (const at::Tensor& tensor : moved) {
-    known.push_back(&tensor);
+    tensors.known.push_back(&tensor);
   }
   for (const auto& [name, tensor] : state_) {
-    known.push_back(&tensor);
+    tensors.known.push_back(&tensor);
   }
   TORCH_CHECK(ready_to_replay(),
               "torch-lazy: a saved graph cannot be run while a function is recorded");
-  TORCH_CHECK(matches(r, known, {}), "torch-lazy: the arguments of the graph of ", path_,
+  TORCH_CHECK(matches(r, tensors), "torch-lazy: the arguments of the graph of ", path_,
               " share memory with each other or with its state");
-  return replay(r, known, {});
+  return replay(r, tensors);
 }
 
 }  // namespace torch_lazy
