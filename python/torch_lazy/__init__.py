@@ -46,6 +46,7 @@ if _load_error is None:
         debug,
         device_context,
         device_module,
+        dynamo_backend,
         ir_cache,
         metrics,
         patches,
@@ -69,6 +70,7 @@ if _load_error is None:
     )
 
     device_module.register()
+    dynamo_backend.register()
     patches.apply()
     # While Python is still there: operators written in it may be among what was scheduled.
     atexit.register(torch_lazy._C.finish)

@@ -8,6 +8,7 @@
 #include "ir/node.h"
 #include "python/backends.h"
 #include "python/compile_bindings.h"
+#include "python/graph_runner.h"
 #include "python/lazy_bindings.h"
 #include "runtime/executor.h"
 #include <torch_lazy/torch_lazy.h>
@@ -216,6 +217,7 @@ PYBIND11_MODULE(_C, m) {
   m.def("clear_autocast_cache", &clear_autocast_cache);
   m.def("add_autocast_key", &add_autocast_key, py::arg("tensor"));
   bind_compile(m);
+  bind_graph_runner(m);
   bind_lazy(m);
 }
 

@@ -3,6 +3,7 @@
 #include "base/metrics.h"
 #include "capture/tensor.h"
 #include "replay/recording.h"
+#include "replay/replay_data.h"
 #include "runtime/executor.h"
 #include "runtime/failure.h"
 #include "runtime/queue.h"
@@ -40,6 +41,8 @@ Pointer make_used_up_graph() {
   }
 }
 
+}  // namespace
+
 c10::Storage draw_again(const Draw& draw) {
   c10::Storage memory = allocate(draw.nbytes);
   torch::jit::Stack stack(draw.arguments.begin(), draw.arguments.end());
@@ -56,10 +59,11 @@ c10::Storage upload_again(const HostData& data, const std::vector<const at::Tens
   const at::Tensor& host = *hosts[data.argument];
   c10::Storage memory = allocate(data.nbytes);
   BelowEverything below;
-  real_tensor(memory, data.layout)
-      .copy_(make_strided(host.storage(), host.key_set(), data.source));
+  real_tensor(memory, data.layout).copy_(make_strided(host.storage(), host.key_set(), data.source));
   return memory;
 }
+
+namespace {
 
 void lose(Buffer& buffer, std::shared_ptr<Failure> failure, GraphLock& lock) {
   Program& program = Program::instance();
@@ -213,8 +217,7 @@ class Replay {
       }
     }
     for (uint32_t i = 0; i < known_.size(); ++i) {
-      if (r_.after[r_.known[i].buffer].kind != Content::Kind::entry &&
-          !known_[i]->is_inference()) {
+      if (r_.after[r_.known[i].buffer].kind != Content::Kind::entry && !known_[i]->is_inference()) {
         known_[i]->unsafeGetTensorImpl()->bump_version();
       }
     }
@@ -265,14 +268,13 @@ class Replay {
     if (made.known >= 0) {
       return *known_[made.known];
     }
-    c10::Storage storage = made.buffer.known ? storage_of_known(made.buffer.index)
-                                             : made_storage(made.buffer.index);
+    c10::Storage storage =
+        made.buffer.known ? storage_of_known(made.buffer.index) : made_storage(made.buffer.index);
     at::Tensor tensor = make_tensor(std::move(storage), made.layout);
     if (made.consumed) {
       auto graph = make_used_up_graph<AutogradNodePtr>();
       graph->add_input_metadata(tensor);
-      torch::autograd::impl::set_gradient_edge(
-          tensor, torch::autograd::Edge(std::move(graph), 0));
+      torch::autograd::impl::set_gradient_edge(tensor, torch::autograd::Edge(std::move(graph), 0));
     } else if (made.requires_grad) {
       tensor.set_requires_grad(true);
     }
