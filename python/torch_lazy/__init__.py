@@ -57,6 +57,7 @@ if _load_error is None:
     from torch_lazy.closure import add_step_closure, run_step_closures
     from torch_lazy.compile import CompileWarning, compile
     from torch_lazy.dlpack import from_dlpack, to_dlpack
+    from torch_lazy.exported import load_exported
     from torch_lazy.patches import install_as_torch_lazy, undo_patches
     from torch_lazy.saved_graph import load_graph, save_graph
     from torch_lazy.step import (
@@ -117,6 +118,7 @@ __all__ = [
     "installed_backends",
     "ir_cache",
     "load_backend",
+    "load_exported",
     "load_graph",
     "mark_step",
     "metrics",

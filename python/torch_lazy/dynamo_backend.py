@@ -1,7 +1,8 @@
-"""torch.compile(model, backend="torch_lazy"): graphs of TorchDynamo, forward and backward, as plans.
+"""torch.compile(model, backend="torch_lazy"): graphs of TorchDynamo run as plans of torch-lazy.
 
-A graph is run once on lazy tensors over the memory of its arguments, for every set of their shapes,
-and what that recorded is run from then on. Arguments may be plain tensors of the real device or lazy.
+A graph, forward or backward, is run on lazy tensors over the memory of its arguments, once for each
+set of their shapes, and what that recorded is run from then on. Arguments may be plain tensors of
+the real device or lazy ones.
 """
 
 import importlib.abc
@@ -25,7 +26,7 @@ _RECORDINGS = 64
 """Of one graph: for the shapes that it was called with last."""
 
 _ATTEMPTS = 3
-"""Recordings in a row that fail; a call that is new to the device is executed at once, and learned."""
+"""Recordings that may fail in a row: a call that is new to the device is executed at once."""
 
 
 def backend(module: torch.fx.GraphModule, inputs: Sequence[Any], **options: Any) -> Any:
@@ -33,6 +34,7 @@ def backend(module: torch.fx.GraphModule, inputs: Sequence[Any], **options: Any)
     from torch._dynamo import disable
     from torch._dynamo.utils import flatten_graph_inputs
     from torch._functorch.aot_autograd import aot_module_simplified
+    from torch._functorch.partitioners import min_cut_rematerialization_partition
 
     if options:
         raise ValueError(
@@ -46,6 +48,7 @@ def backend(module: torch.fx.GraphModule, inputs: Sequence[Any], **options: Any)
         inputs,
         fw_compiler=compile_graph,
         bw_compiler=disable(compile_graph),
+        partition_fn=min_cut_rematerialization_partition,
         keep_inference_input_mutations=True,
     )
     return disable(compiled)
@@ -63,21 +66,22 @@ def compile_graph(module: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callab
 
 
 class CompiledGraph:
-    """A graph and what was recorded of it."""
+    """A graph and what was recorded of it. Called with a list of arguments, which it empties."""
 
-    def __init__(self, module: torch.fx.GraphModule) -> None:
+    def __init__(self, module: torch.fx.GraphModule, to_lazy: bool = False) -> None:
+        """`to_lazy`: all results go to the device lazy, not only those that the graph has there."""
         self._module = module
         self._on_lazy = OnLazy(module)
-        self._runner = _C.GraphRunner(_lazy_results(module), _RECORDINGS)
+        self._runner = _C.GraphRunner(_lazy_results(module, to_lazy), _RECORDINGS)
         self._call = self._runner.call
         self._failed = 0
         self._lock = threading.Lock()
 
-    def __call__(self, args: list[Any]) -> Any:
+    def __call__(self, args: list[Any]) -> list[Any]:
         results = self._call(args)
         return self._record(args) if results is None else results
 
-    def _record(self, args: list[Any]) -> Any:
+    def _record(self, args: list[Any]) -> list[Any]:
         if self._failed >= _ATTEMPTS:
             return self._run_plainly(args)
         with self._lock:
@@ -87,32 +91,34 @@ class CompiledGraph:
             args.clear()
             try:
                 with torch.no_grad(), torch._C._DisableAutocast():
-                    results = self._on_lazy(given)
+                    results = list(self._on_lazy(given))
+                del given
                 results, obstacle = self._runner.finish(results)
             finally:
                 self._runner.abandon()
         self._failed = self._failed + 1 if obstacle else 0
         if self._failed == _ATTEMPTS:
             warnings.warn(
-                f'torch.compile(backend="torch_lazy"): a graph of {len(self._module.graph.nodes)} '
-                f"nodes is run operator by operator: {obstacle}",
+                f"torch-lazy: a compiled graph of {len(self._module.graph.nodes)} nodes is run "
+                f"operator by operator: {obstacle}",
                 CompileWarning,
                 stacklevel=2,
             )
         return results
 
-    def _run_plainly(self, args: list[Any]) -> Any:
+    def _run_plainly(self, args: list[Any]) -> list[Any]:
         given = list(args)
         args.clear()
         with torch.no_grad(), torch._C._DisableAutocast():
-            return self._module(*given)
+            return list(self._module(*given))
 
 
-def _lazy_results(module: torch.fx.GraphModule) -> list[bool]:
-    """For each result that is a tensor, whether it is on the device lazy."""
+def _lazy_results(module: torch.fx.GraphModule, all_of_them: bool) -> list[bool]:
+    """For each result that is a tensor, whether it goes to the device lazy."""
     (output,) = module.graph.find_nodes(op="output")
     values = [node.meta.get("val") for node in output.args[0] if isinstance(node, torch.fx.Node)]
-    return [value.device.type == "lazy" for value in values if isinstance(value, torch.Tensor)]
+    tensors = [value for value in values if isinstance(value, torch.Tensor)]
+    return [all_of_them or tensor.device.type == "lazy" for tensor in tensors]
 
 
 # ---- Graphs on the device lazy -------------------------------------------------------------------
@@ -129,22 +135,29 @@ class OnLazy:
             self._last_use[node] = [n for n in node.all_input_nodes if n not in seen]
             seen.update(node.all_input_nodes)
 
-    def __call__(self, args: Sequence[Any]) -> list[Any]:
+    def __call__(self, args: Sequence[Any]) -> Any:
         given = iter(args)
         values: dict[torch.fx.Node, Any] = {}
         for node in self._module.graph.nodes:
             if node.op == "placeholder":
                 values[node] = next(given)
             elif node.op == "get_attr":
-                values[node] = _to_lazy(attrgetter(node.target)(self._module))
+                values[node] = self._attribute(node.target)
             else:
                 arguments, named = map_arg((node.args, node.kwargs), values.__getitem__)
                 if node.op == "output":
-                    return list(arguments[0])
+                    return arguments[0]
                 values[node] = self._call(node.target, arguments, named)
             for dead in self._last_use[node]:
                 del values[dead]
         raise AssertionError("a graph has an output")
+
+    def _attribute(self, name: str) -> Any:
+        value = attrgetter(name)(self._module)
+        if isinstance(value, torch.fx.GraphModule):  # a part that an operator calls
+            part = OnLazy(value)
+            return lambda *args: part(args)
+        return _to_lazy(value)
 
     def _call(self, function: Any, args: Any, kwargs: Any) -> Any:
         function = _REPLACEMENTS.get(function, function)
@@ -153,7 +166,7 @@ class OnLazy:
 
 def _to_lazy(value: Any) -> Any:
     if isinstance(value, torch.device) and value.type == torch.device(_C.real_device()).type:
-        return torch.device("lazy")
+        return torch.device("lazy", 0)
     if isinstance(value, torch.Tensor) and value.device.type == torch.device(_C.real_device()).type:
         return value.to("lazy")
     return value

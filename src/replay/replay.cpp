@@ -52,7 +52,7 @@ c10::Storage draw_again(const Draw& draw) {
   return memory;
 }
 
-c10::Storage upload_again(const HostData& data, const std::vector<const at::Tensor*>& hosts) {
+c10::Storage upload_again(const HostData& data, c10::ArrayRef<const at::Tensor*> hosts) {
   if (data.argument < 0) {
     return copy_of(data.constant);  // a run may write into it
   }

@@ -1,4 +1,4 @@
-"""torch.compile(backend="torch_lazy") against eager: values, gradients, what is changed in place."""
+"""torch.compile(backend="torch_lazy") against eager: values, gradients, writes."""
 
 import contextlib
 import copy
