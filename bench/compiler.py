@@ -1,15 +1,9 @@
 """The compiler against eager and torch.compile: speed, first steps, shapes, memory, bits.
 
-Each measurement has a process of its own, in which malloc keeps the memory it has. By default it
-returns large blocks to the system, and eager's time then depends on what was allocated before.
+Each measurement has a process of its own (process.py).
 """
 
-import json
-import math
-import os
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -19,6 +13,7 @@ from typing import Any, NamedTuple
 import torch
 import workloads
 from memory import peak_memory
+from process import in_process, main, rows
 from report import Row
 from timing import Competitor, median_ratio, race
 
@@ -27,16 +22,6 @@ import torch_lazy
 THREADS = 2
 STEPS = 3  # in a row; their median leaves out the one that finds another runtime's threads spinning
 SECONDS = 8  # for the turns of one workload
-LONGEST = 300  # seconds that one process may take
-
-KEEP_MEMORY = ":".join(
-    f"glibc.malloc.{name}={value}"
-    for name, value in (
-        ("mmap_threshold", 2**32),
-        ("trim_threshold", 2**40),
-        ("top_pad", 2**28),
-    )
-)
 
 
 class Runtime(NamedTuple):
@@ -74,7 +59,7 @@ def speed(turns: int, torch_compile: bool) -> Iterator[Row]:
     runtimes = [name for name, runtime in RUNTIMES.items() if torch_compile or not runtime.compiled]
     usual = _in_process("eager_times", keep_memory=False)
     for name in workloads.COMPILED:
-        yield from _rows(
+        yield from rows(
             "compiler, speed", name, lambda name=name: _speed(name, turns, runtimes, usual[name])
         )
 
@@ -114,7 +99,7 @@ def first_steps(torch_compile: bool) -> Iterator[Row]:
     """Each runtime in a fresh process: cold with no compiled code on disk, then warm."""
     for runtime in ("eager", "torch.compile", OURS):
         if torch_compile or not RUNTIMES[runtime].compiled:
-            yield from _rows(
+            yield from rows(
                 "compiler, until the end of the third step",
                 runtime,
                 lambda runtime=runtime: _first_steps(runtime),
@@ -152,7 +137,7 @@ def three_steps(runtime: str) -> tuple[float, int]:
 
 def lengths() -> Iterator[Row]:
     """One GPT-2 and texts of thirty lengths, two steps each, compiled at once."""
-    yield from _rows("compiler, thirty lengths", "GPT-2 4x256", _lengths)
+    yield from rows("compiler, thirty lengths", "GPT-2 4x256", _lengths)
 
 
 def _lengths() -> Iterator[Row]:
@@ -199,7 +184,7 @@ def train_on_lengths() -> dict[str, list]:
 
 def memory(cpp: Path) -> Iterator[Row]:
     for name in workloads.COMPILED:
-        yield from _rows("compiler, memory", name, lambda name=name: _memory(name, cpp))
+        yield from rows("compiler, memory", name, lambda name=name: _memory(name, cpp))
 
 
 def _memory(name: str, cpp: Path) -> Iterator[Row]:
@@ -219,7 +204,7 @@ def _memory(name: str, cpp: Path) -> Iterator[Row]:
 
 def roofline(turns: int) -> Iterator[Row]:
     """A kernel that reads a tensor and writes another cannot be faster than a copy."""
-    yield from _rows("compiler, roofline", "a copy", lambda: _roofline(turns))
+    yield from rows("compiler, roofline", "a copy", lambda: _roofline(turns))
 
 
 def _roofline(turns: int) -> Iterator[Row]:
@@ -262,7 +247,7 @@ def chain_times(turns: int) -> dict[str, list[float]]:
 def bits() -> Iterator[Row]:
     """Whether the number of threads shows in the parameters after three steps."""
     for name in workloads.COMPILED:
-        yield from _rows("compiler, 1, 2 and 7 threads", name, lambda name=name: _bits(name))
+        yield from rows("compiler, 1, 2 and 7 threads", name, lambda name=name: _bits(name))
 
 
 def _bits(name: str) -> Iterator[Row]:
@@ -339,46 +324,10 @@ def _ms(times: list[float]) -> str:
     return f"{statistics.median(times) * 1e3:.3g}"
 
 
-# ---- Processes -----------------------------------------------------------------------------------
-
-
-class Failed(subprocess.SubprocessError):
-    """A process did not come to its end."""
-
-
-def _rows(part: str, name: str, measure: Callable[[], Iterator[Row]]) -> Iterator[Row]:
-    """A failure is a row of its own, so that the other rows still come."""
-    try:
-        yield from measure()
-    except subprocess.SubprocessError as error:
-        yield Row(part, f"{name}: failed", math.nan, target=0, note=str(error))
-
-
-def _in_process(task: str, *arguments: Any, keep_memory: bool = True, **settings: str) -> Any:
-    """What a function of this file returns in a process with these environment variables."""
-    environment = os.environ | {"TORCH_LAZY_COMPILER": "force", "TORCH_LAZY_CACHE_DIR": "off"}
-    environment |= settings
-    environment.pop("GLIBC_TUNABLES", None)
-    if keep_memory:
-        environment["GLIBC_TUNABLES"] = KEEP_MEMORY
-    command = [sys.executable, __file__, task, json.dumps(arguments)]
-    try:
-        run = subprocess.run(
-            command, check=True, stdout=subprocess.PIPE, text=True, env=environment, timeout=LONGEST
-        )
-    except subprocess.SubprocessError as error:
-        raise Failed(f"{task}: {type(error).__name__}, see above") from error
-    return json.loads(run.stdout.splitlines()[-1])
-
-
-def _main(task: str, arguments: str) -> None:
-    torch.set_num_threads(THREADS)
-    if "GLIBC_TUNABLES" in os.environ:
-        torch.ones(2**28)  # a gigabyte that malloc has from now on, so that no step pays for it
-    print(json.dumps(globals()[task](*json.loads(arguments))))
-    if failed := torch_lazy.metrics.counter_value("CompiledRunFailed"):
-        print(f"{task}{arguments}: {failed} compiled runs failed", file=sys.stderr)
+def _in_process(task: str, *arguments: Any, **options: Any) -> Any:
+    return in_process(__file__, task, *arguments, **options)
 
 
 if __name__ == "__main__":
-    _main(*sys.argv[1:])
+    torch.set_num_threads(THREADS)
+    main(globals())

@@ -7,6 +7,7 @@ import platform
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+import backend
 import compiler
 import torch
 from changing_numbers import numbers
@@ -46,8 +47,13 @@ def main() -> None:
         "compiler.memory": lambda: compiler.memory(args.cpp),
         "compiler.roofline": lambda: compiler.roofline(args.turns),
         "compiler.bits": compiler.bits,
+        "backend.speed": lambda: backend.speed(args.threads, args.turns // 2),
+        "backend.compile-time": backend.compile_time,
+        "backend.memory": lambda: backend.memory(args.cpp),
     }
     chosen = list(parts)
+    if args.no_compile:
+        chosen = [part for part in chosen if not _within(part, "backend")]
     if args.only:
         names = args.only.split(",")
         if unknown := [name for name in names if not any(_within(part, name) for part in parts)]:
@@ -58,7 +64,9 @@ def main() -> None:
     cores = f"{args.threads} of {os.cpu_count()} cores"
     print(f"PyTorch {torch.__version__}, {cores}, load {load:.1f} before the start")
     print("Ratios are torch-lazy's time (or memory) by eager's, medians of interleaved turns;")
-    print("where the compiler's speed is measured, the other's time by torch-lazy's.\n")
+    print(
+        "where the speed of the compiler or the backend is measured, the other's by torch-lazy's.\n"
+    )
     table = Table()
     for name in chosen:
         table.add(parts[name]())

@@ -20,9 +20,9 @@ class Training:
         self.loss().backward()
         self.optimizer.step()
 
-    def compile(self) -> None:
+    def compile(self, backend: str = "inductor") -> None:
         """Hands all but the optimizer to torch.compile."""
-        self.loss = torch.compile(self.loss)
+        self.loss = torch.compile(self.loss, backend=backend)
 
 
 @dataclass
@@ -35,8 +35,8 @@ class Forward:
         with torch.no_grad():
             return self.function()
 
-    def compile(self) -> None:
-        self.function = torch.compile(self.function)
+    def compile(self, backend: str = "inductor") -> None:
+        self.function = torch.compile(self.function, backend=backend)
 
 
 def pointwise(device: str, rows: int, columns: int) -> Forward:

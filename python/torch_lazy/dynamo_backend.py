@@ -46,12 +46,21 @@ def backend(module: torch.fx.GraphModule, inputs: Sequence[Any], **options: Any)
     compiled = aot_module_simplified(
         module,
         inputs,
-        fw_compiler=compile_graph,
+        fw_compiler=_compile_forward,
         bw_compiler=disable(compile_graph),
+        inference_compiler=compile_graph,
         partition_fn=min_cut_rematerialization_partition,
         keep_inference_input_mutations=True,
     )
     return disable(compiled)
+
+
+def _compile_forward(module: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+    # By default backward may use up what forward has saved, and then refuses to come twice.
+    context = torch._guards.TracingContext.try_get()
+    if context is not None and context.fw_metadata is not None:
+        context.fw_metadata.bw_donated_idxs = []
+    return compile_graph(module, inputs)
 
 
 def compile_graph(module: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:

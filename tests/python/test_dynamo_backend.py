@@ -587,15 +587,20 @@ def test_nothing_is_kept_alive(device):
 
 
 def test_a_second_backward_is_eagers(device):
-    run = compiled(lambda x: (x.sin() * x).sum(), fullgraph=True)
-    x = torch.randn(5, requires_grad=True)
-    ours, theirs = moved(x, device), moved(x, "cpu")
-    for _ in range(2):
-        for call, t in ((run, ours), (lambda t: (t.sin() * t).sum(), theirs)):
-            y = call(t)
-            y.backward(retain_graph=True)
-            y.backward()
-    assert_same(ours.grad, theirs.grad, device)
+    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 2))
+    ours = copy.deepcopy(model).to(device)
+    run = compiled(ours, fullgraph=True)
+    for retain in (False, True, False, True, True):
+        x = torch.randn(3, 4)
+        for m, call, where in ((ours, run, device), (model, model, "cpu")):
+            m.zero_grad()
+            loss = call(x.to(where)).square().sum()
+            if retain:
+                loss.backward(retain_graph=True)
+            loss.backward()
+        assert_same(
+            [p.grad for p in ours.parameters()], [p.grad for p in model.parameters()], device
+        )
 
 
 # ---- The package ---------------------------------------------------------------------------------
