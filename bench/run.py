@@ -9,6 +9,7 @@ from pathlib import Path
 
 import backend
 import compiler
+import replay
 import torch
 from changing_numbers import numbers
 from memory import memory
@@ -47,6 +48,9 @@ def main() -> None:
         "compiler.memory": lambda: compiler.memory(args.cpp),
         "compiler.roofline": lambda: compiler.roofline(args.turns),
         "compiler.bits": compiler.bits,
+        "replay.speed": lambda: replay.speed(args.turns // 2, not args.no_compile),
+        "replay.host": replay.host,
+        "replay.saved-graph": lambda: replay.saved(args.cpp),
         "backend.speed": lambda: backend.speed(args.threads, args.turns // 2),
         "backend.compile-time": backend.compile_time,
         "backend.memory": lambda: backend.memory(args.cpp),

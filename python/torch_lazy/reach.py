@@ -48,8 +48,12 @@ class Reach:
         self.too_much = False
         self._seen: dict[int, Any] = {}
         stack = list(roots)
-        while stack:
-            path, item = stack.pop()
+        optimizers = []  # last: parameters are named by their modules
+        while stack or optimizers:
+            path, item = stack.pop() if stack else optimizers.pop(0)
+            if isinstance(item, Optimizer) and stack:
+                optimizers.append((path, item))
+                continue
             stack.extend(self._enter(path, item))
             if len(self._seen) > _MOST_OBJECTS:
                 self.too_much = True

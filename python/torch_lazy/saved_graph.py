@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from torch_lazy import _C
-from torch_lazy.compile import CompiledFunction
+from torch_lazy.compile import CompiledFunction, keep_steps_on_device
 from torch_lazy.reach import reach_of
 
 _CALLS = 5
@@ -30,6 +30,8 @@ def save_graph(
     """
     inputs = tuple(_on_device(example) for example in example_inputs)
     compiled = function if isinstance(function, CompiledFunction) else CompiledFunction(function)
+    for optimizer in reach_of(compiled.function, inputs, {}).optimizers:
+        keep_steps_on_device(optimizer)
     before = reach_of(compiled.function, inputs, {})
     kept = {id(t): (t, t.detach().clone()) for t in before.tensors.values()}
     gradients = [(t, t.grad) for t in before.tensors.values() if t.is_leaf]

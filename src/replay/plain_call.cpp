@@ -141,7 +141,7 @@ PlainRecorder::PlainRecorder(std::vector<at::Tensor> arguments) : arguments_(std
 
 Recording PlainRecorder::finish(std::vector<at::Tensor>& results,
                                 const std::vector<bool>& to_lazy) {
-  Recording recording = recorder_->finish(results, std::vector<bool>(results.size(), false));
+  Recording recording = recorder_->finish(results, std::vector<ResultGraph>(results.size()));
   recorder_.reset();
   write_back();
   for (size_t i = 0; i < results.size(); ++i) {

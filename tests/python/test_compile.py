@@ -798,11 +798,8 @@ def test_threads():
     shared = torch_lazy.compile(lambda x: torch.tanh(x) * 3)
     errors = []
 
-    def work(seed):
+    def work(seed, trainer, eager):
         try:
-            trainer, eager = (
-                Trainer(mlp(), OPTIMIZERS["adamw"], device) for device in ("lazy", "cpu")
-            )
             step = torch_lazy.compile(trainer.step)
             for x, y in batches(15):
                 assert_same(step(x.to("lazy"), y.to("lazy")), eager.step(x, y))
@@ -811,10 +808,13 @@ def test_threads():
         except Exception as error:
             errors.append(error)
 
-    torch.manual_seed(0)
+    trainers = [  # made here: the seed is everybody's
+        [Trainer(mlp(), OPTIMIZERS["adamw"], device) for device in ("lazy", "cpu")]
+        for _ in range(2)
+    ]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CompileWarning)  # while both record, neither may trust
-        threads = [threading.Thread(target=work, args=(i,)) for i in range(2)]
+        threads = [threading.Thread(target=work, args=(i, *trainers[i])) for i in range(2)]
         for thread in threads:
             thread.start()
         for thread in threads:
