@@ -100,7 +100,8 @@ test-python: build ## Run the Python tests
 	$(run_pytest) tests/python -n $(JOBS) $(PYTEST_ARGS)
 
 compiled_tests := $(addprefix tests/python/test_,$(addsuffix .py, \
-  opinfo models random_programs features optimizers faults threads async runs errors))
+  opinfo models random_programs features optimizers faults threads async runs errors \
+  compile compile_models saved_graph))
 
 .PHONY: test-compiled
 test-compiled: build ## Run operators, programs and faults with every graph compiled

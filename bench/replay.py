@@ -51,9 +51,7 @@ def make(name: str, runtime: str) -> Callable[[], object]:
 
 def speed(turns: int, torch_compile: bool) -> Iterator[Row]:
     for name in (*workloads.TINY, *workloads.COMPILED):
-        yield from rows(
-            "replay, speed", name, lambda name=name: _speed(name, turns, torch_compile)
-        )
+        yield from rows("replay, speed", name, lambda name=name: _speed(name, turns, torch_compile))
 
 
 def _speed(name: str, turns: int, torch_compile: bool) -> Iterator[Row]:
@@ -106,9 +104,7 @@ def _host(optimizer: str) -> Iterator[Row]:
 
 def host_microseconds(optimizer: str) -> dict[str, float]:
     torch.set_num_threads(1)
-    parameters = [
-        torch.nn.Parameter(torch.randn(4).to("lazy")) for _ in range(PARAMETERS)
-    ]
+    parameters = [torch.nn.Parameter(torch.randn(4).to("lazy")) for _ in range(PARAMETERS)]
     chosen = getattr(torch.optim, optimizer)(parameters, lr=1e-3)
 
     def step(x: torch.Tensor) -> torch.Tensor:

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import backend
 import compiler
-import replay
 import torch
 from changing_numbers import numbers
 from memory import memory
@@ -17,6 +16,8 @@ from overlap import overlap
 from own_cost import capture_cost
 from report import Row, Table
 from speed import real, tiny
+
+import replay
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -1,5 +1,6 @@
-// A training step in C++ that is recorded a few times and then replayed: no autograd, no dispatcher,
-// none of its own code. Prints the losses, those of the plain step beside those of the compiled one.
+// A training step in C++ that is recorded a few times and then replayed: no autograd, no
+// dispatcher, none of its own code. Prints the losses, those of the plain step beside those of the
+// compiled one.
 #include <torch_lazy/compile.h>
 #include <torch_lazy/torch_lazy.h>
 
@@ -43,8 +44,7 @@ std::vector<double> train(const torch::Device& device, bool compiled) {
   for (int i = 0; i < steps; ++i) {
     const auto x = torch::randn({8, 16}).to(device);
     const auto y = torch::randint(4, {8}, torch::kLong).to(device);
-    const std::vector<torch::Tensor> results =
-        compiled ? fast({x, y}) : step({x, y});
+    const std::vector<torch::Tensor> results = compiled ? fast({x, y}) : step({x, y});
     losses.push_back(results[0].item<double>());
   }
   return losses;

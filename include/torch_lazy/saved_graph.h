@@ -17,9 +17,9 @@ struct Recording;
 
 class TORCH_LAZY_API SavedGraph {
  public:
-  /// Runs the function. Arguments are lazy tensors, or plain ones, which are moved; their dtypes and
-  /// sizes are those that it was saved with. Results are lazy tensors. What the function changes is
-  /// changed: its state, and arguments that it writes.
+  /// Runs the function. Arguments are lazy tensors, or plain ones, which are moved; their dtypes
+  /// and sizes are those that it was saved with. Results are lazy tensors. What the function
+  /// changes is changed: its state, and arguments that it writes.
   std::vector<at::Tensor> operator()(const std::vector<at::Tensor>& arguments);
 
   /// What each argument has to be, like "Float[4,16]".

@@ -1,9 +1,9 @@
 """torch_lazy.compile: a function that is recorded a few times and then replayed without Python.
 
-The function may be a whole training step. A call is recognised by its arguments (signature). What it
-reads and writes besides them is found from the recording. Two calls in a row with equal recordings
-are believed; what they depend on in the program's objects is checked before every replay, and at
-calls 8, 16, 32, ... the function is run and compared again.
+The function may be a whole training step. A call is recognised by its arguments (signature). What
+it reads and writes besides them is found from the recording. Two calls in a row with equal
+recordings are believed; what they depend on in the program's objects is checked before every
+replay, and at calls 8, 16, 32, ... the function is run and compared again.
 """
 
 import contextlib
@@ -214,9 +214,7 @@ class CompiledFunction:
         signature.variants = [v for v in signature.variants if v is not variant]
         since = variant.calls // 2 if variant.calls >= 8 else 0
         replayed = (
-            f" Calls {since + 1} to {variant.calls - 1} were replayed as recorded."
-            if since
-            else ""
+            f" Calls {since + 1} to {variant.calls - 1} were replayed as recorded." if since else ""
         )
         self._give_up(signature, history, reason, replayed)
 
@@ -255,8 +253,10 @@ def _explain_numbers(
     if rule is not None:
         predicted = dict(rule(b.learning_rates) or ())
         actual = b.recording.numbers
-        if predicted and set(changed) <= set(predicted) and all(
-            actual[place] == number for place, number in predicted.items()
+        if (
+            predicted
+            and set(changed) <= set(predicted)
+            and all(actual[place] == number for place, number in predicted.items())
         ):
             return "", rule
     if not changed:
@@ -400,9 +400,7 @@ class _HostReads(TorchDispatchMode):
         self._hosts = {host.untyped_storage()._cdata: host for host in hosts}
         self._names = reach.names
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if self._hosts and not self.obstacle and not _only_moves(func):
             for leaf in tree_leaves((args, kwargs)):
@@ -505,8 +503,8 @@ def compile(
     """A function that does what `function` does, without Python once it has been recorded.
 
     `function` may be a whole training step: forward, backward, clipping, optimizer, any number of
-    models. It takes and returns trees (tuples, lists, dicts) of tensors and other values. Works as a
-    decorator, too.
+    models. It takes and returns trees (tuples, lists, dicts) of tensors and other values. Works as
+    a decorator, too.
 
     Args:
         donate: arguments (places or names) whose tensors the caller gives up: their memory is

@@ -1,7 +1,7 @@
 """What a function can reach besides its arguments: tensors, and the objects that hold them.
 
-A recorded call depends on them. Where each was found is a slot (an item of a dict or list, a cell of
-a closure), which is checked before every replay.
+A recorded call depends on them. Where each was found is a slot (an item of a dict or list, a cell
+of a closure), which is checked before every replay.
 """
 
 import functools

@@ -1,4 +1,4 @@
-"""Functions saved as graphs: recorded once, loaded and run from C++ or Python without their code."""
+"""Functions saved as graphs: recorded once, then run from C++ or Python without their code."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -21,7 +21,7 @@ def save_graph(
 ) -> None:
     """Records `function` and writes it to a file: its graph and its state, never machine code.
 
-    The function takes the tensors of `example_inputs`; in the file their dtypes and sizes are fixed.
+    The function takes the tensors of `example_inputs`; in the file their kinds and sizes are fixed.
     It may be inference or a training step. To record it, it is called a few times; what these calls
     change (weights, the optimizer's state) is put back before it is saved. State that they make
     (an optimizer's, at its first step) begins with zeros.

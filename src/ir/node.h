@@ -107,7 +107,7 @@ struct Buffer : Recycled<Buffer> {
   // program as host data.
   bool leaf = false;
   bool host = false;
-  uint64_t epoch = 0;  // scratch of who looks for aliases
+  uint64_t epoch = 0;          // scratch of who looks for aliases
   Buffer* previous = nullptr;  // live buffers
   Buffer* next = nullptr;
 };

@@ -1,5 +1,5 @@
-// What a call of a compiled function is recognised by: the tree of its arguments, the kinds of their
-// tensors, their other values, and the state of the thread.
+// What a call of a compiled function is recognised by: the tree of its arguments, the kinds of
+// their tensors, their other values, and the state of the thread.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -6,7 +6,6 @@
 #include "python/call_key.h"
 #include "python/guards.h"
 #include "replay/recording.h"
-
 #include <torch_lazy/backend.h>
 #include <torch_lazy/saved_graph.h>
 
@@ -202,7 +201,6 @@ class CompiledCalls {
   std::vector<SignaturePtr> signatures_;  // the latest first
 };
 
-
 }  // namespace
 
 void bind_compile(py::module_& m) {
@@ -210,10 +208,8 @@ void bind_compile(py::module_& m) {
 
   py::class_<Recording, std::shared_ptr<Recording>>(m, "Recording")
       .def_readonly("obstacle", &Recording::obstacle)
-      .def_property_readonly("nodes",
-                             [](const Recording& r) {
-                               return r.plan ? r.plan->graph->nodes.size() : 0;
-                             })
+      .def_property_readonly(
+          "nodes", [](const Recording& r) { return r.plan ? r.plan->graph->nodes.size() : 0; })
       .def_property_readonly("numbers",
                              [](const Recording& r) {
                                py::list numbers;

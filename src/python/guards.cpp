@@ -100,7 +100,8 @@ Guards::Result Guards::check(Container& container) {
         PyErr_Clear();
         break;
       case Container::Kind::list:
-        found = item.place < PyList_GET_SIZE(object) ? PyList_GET_ITEM(object, item.place) : nullptr;
+        found =
+            item.place < PyList_GET_SIZE(object) ? PyList_GET_ITEM(object, item.place) : nullptr;
         break;
       case Container::Kind::cell:
         found = PyCell_GET(object);

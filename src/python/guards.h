@@ -1,5 +1,5 @@
-// What a recording depends on in the program's objects: items of dicts and lists, cells of closures.
-// Checked in every call before a replay.
+// What a recording depends on in the program's objects: items of dicts and lists, cells of
+// closures. Checked in every call before a replay.
 #pragma once
 
 #include <torch/csrc/utils/pybind.h>

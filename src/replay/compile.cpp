@@ -137,9 +137,9 @@ struct CompiledFunction::Calls {
     for (const at::Tensor& result : results) {
       TORCH_CHECK(result.defined() && is_lazy(result),
                   "torch_lazy::compile: a compiled function returns tensors on the device lazy");
-      graphs.push_back(result.is_leaf()   ? ResultGraph::none
-                       : went_backward ? ResultGraph::used_up
-                                          : ResultGraph::needed);
+      graphs.push_back(result.is_leaf() ? ResultGraph::none
+                       : went_backward  ? ResultGraph::used_up
+                                        : ResultGraph::needed);
     }
     auto recording = std::make_unique<Recording>(recorder.finish(results, graphs));
     judge(signature, std::move(recording));
@@ -216,7 +216,8 @@ CompiledFunction compile(CompiledFunction::Function function, CompileOptions opt
   return {std::move(function), std::move(options)};
 }
 
-// ---- What functions use --------------------------------------------------------------------------
+// ---- What functions use
+// --------------------------------------------------------------------------
 
 Tensors state_of(const torch::nn::Module& module) {
   Tensors state = module.parameters();
@@ -241,11 +242,9 @@ Tensors state_of(const torch::optim::Optimizer& optimizer) {
       if (auto* sgd = dynamic_cast<optim::SGDParamState*>(each)) {
         state.push_back(sgd->momentum_buffer());
       } else if (auto* adam = dynamic_cast<optim::AdamParamState*>(each)) {
-        state.insert(state.end(),
-                     {adam->exp_avg(), adam->exp_avg_sq(), adam->max_exp_avg_sq()});
+        state.insert(state.end(), {adam->exp_avg(), adam->exp_avg_sq(), adam->max_exp_avg_sq()});
       } else if (auto* adamw = dynamic_cast<optim::AdamWParamState*>(each)) {
-        state.insert(state.end(),
-                     {adamw->exp_avg(), adamw->exp_avg_sq(), adamw->max_exp_avg_sq()});
+        state.insert(state.end(), {adamw->exp_avg(), adamw->exp_avg_sq(), adamw->max_exp_avg_sq()});
       } else if (auto* rms = dynamic_cast<optim::RMSpropParamState*>(each)) {
         state.insert(state.end(), {rms->square_avg(), rms->momentum_buffer(), rms->grad_avg()});
       } else if (auto* adagrad = dynamic_cast<optim::AdagradParamState*>(each)) {

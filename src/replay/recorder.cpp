@@ -282,8 +282,8 @@ Recording Recorder::finish(const std::vector<at::Tensor>& results,
       now.grad = r.known[i].grad;
       now.buffer = r.known[i].buffer;
       if (!(now == r.known[i]) || &buffer_of(known_[i]) != buffers_[now.buffer]) {
-        findings.obstacle("a tensor got another shape or other memory (" +
-                          now.layout.shape_text() + ")");
+        findings.obstacle("a tensor got another shape or other memory (" + now.layout.shape_text() +
+                          ")");
       }
     }
     for (uint32_t i = 0; i < r.given; ++i) {
@@ -316,7 +316,7 @@ Recording Recorder::finish(const std::vector<at::Tensor>& results,
     }
     for (uint32_t b = 0; b < buffers_.size(); ++b) {
       const bool given_up = std::find(donated.begin(), donated.end(), b) != donated.end();
-      r.after.push_back(given_up                           ? Content{Content::Kind::donated, b}
+      r.after.push_back(given_up                            ? Content{Content::Kind::donated, b}
                         : buffers_[b]->current == entry_[b] ? Content{Content::Kind::entry, b}
                                                             : findings.content_of(*buffers_[b]));
     }

@@ -55,10 +55,10 @@ struct Content {
 
 /// Data from a plain tensor: of an argument, or the same in every call.
 struct HostData {
-  int argument = -1;     // which of the host tensors; -1: `constant`
-  Layout source;         // how it lies in the argument's storage
+  int argument = -1;  // which of the host tensors; -1: `constant`
+  Layout source;      // how it lies in the argument's storage
   c10::Storage constant;
-  Layout layout;         // how it lies in its new memory
+  Layout layout;  // how it lies in its new memory
   int64_t nbytes = 0;
 };
 
@@ -172,9 +172,9 @@ class TORCH_LAZY_API Recorder {
   std::vector<at::Tensor> known_;
   std::vector<at::Tensor> hosts_;
   std::vector<uint32_t> donated_;
-  std::vector<Buffer*> buffers_;       // known ones
-  std::vector<Value*> entry_;          // by known buffer: held
-  uint64_t last_buffer_ = 0;           // newer ones were made by the call
+  std::vector<Buffer*> buffers_;  // known ones
+  std::vector<Value*> entry_;     // by known buffer: held
+  uint64_t last_buffer_ = 0;      // newer ones were made by the call
   Recording recording_;
   std::unique_ptr<Watch> watch_;
 };
@@ -182,8 +182,8 @@ class TORCH_LAZY_API Recorder {
 /// A buffer whose content the caller has given up: who reads it gets an error.
 void lose_donated(Buffer& buffer, GraphLock& lock);
 
-/// Finishes what was recorded and scheduled before a replay. False: this is no place for one, inside
-/// a recording or a run.
+/// Finishes what was recorded and scheduled before a replay. False: this is no place for one,
+/// inside a recording or a run.
 TORCH_LAZY_API bool ready_to_replay();
 
 /// Whether this thread is recording.

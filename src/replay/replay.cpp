@@ -75,12 +75,8 @@ void lose(Buffer& buffer, std::shared_ptr<Failure> failure, GraphLock& lock) {
 /// One replay: its data on the way in and out.
 class Replay {
  public:
-  Replay(const Recording& recording, const ReplayTensors& tensors,
-         std::vector<c10::IValue> numbers)
-      : r_(recording),
-        hosts_(tensors.hosts),
-        known_(tensors.known),
-        buffers_(tensors.buffers) {
+  Replay(const Recording& recording, const ReplayTensors& tensors, std::vector<c10::IValue> numbers)
+      : r_(recording), hosts_(tensors.hosts), known_(tensors.known), buffers_(tensors.buffers) {
     run_.numbers = numbers.empty() ? r_.numbers : std::move(numbers);
   }
 

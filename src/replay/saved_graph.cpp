@@ -38,7 +38,8 @@ Layout bytes_layout(int64_t nbytes) {
   return layout;
 }
 
-// ---- Saving --------------------------------------------------------------------------------------
+// ---- Saving
+// --------------------------------------------------------------------------------------
 
 class GraphWriter {
  public:
@@ -60,8 +61,8 @@ class GraphWriter {
 
  private:
   void check() const {
-    TORCH_CHECK(r_.obstacle.empty(), "torch_lazy.save_graph: the function cannot be saved: ",
-                r_.obstacle);
+    TORCH_CHECK(r_.obstacle.empty(),
+                "torch_lazy.save_graph: the function cannot be saved: ", r_.obstacle);
     TORCH_CHECK(r_.hosts.empty(),
                 "torch_lazy.save_graph: the function takes or holds plain tensors; give it tensors "
                 "on the device lazy");
@@ -85,9 +86,9 @@ class GraphWriter {
     out_.number(r_.known.size());
     out_.number(r_.after.size());
     for (size_t i = 0; i < r_.known.size(); ++i) {
-      out_.text(i < arguments_                      ? ""
+      out_.text(i < arguments_                   ? ""
                 : i - arguments_ < names_.size() ? names_[i - arguments_]
-                                                    : "gradient");
+                                                 : "gradient");
       out_.layout(r_.known[i].layout);
       out_.number(r_.known[i].buffer);
     }
@@ -241,7 +242,8 @@ int64_t memory_of_machine() {
   return static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
 }
 
-// ---- Loading -------------------------------------------------------------------------------------
+// ---- Loading
+// -------------------------------------------------------------------------------------
 
 class DefaultDtype {
  public:
@@ -401,8 +403,8 @@ class GraphReader {
     }
     const OperatorInfo& info = operator_info(*found);
     if (info.identity != identity) {
-      in_.damaged("it calls " + full + " as PyTorch " + torch_ + " defines it, and this is PyTorch " +
-                  TORCH_VERSION);
+      in_.damaged("it calls " + full + " as PyTorch " + torch_ +
+                  " defines it, and this is PyTorch " + TORCH_VERSION);
     }
     return info;
   }
@@ -569,8 +571,7 @@ class GraphReader {
         case ArgumentSource::Kind::optional_list: {
           c10::List<std::optional<at::Tensor>> list;
           for (int64_t which : elements) {
-            list.push_back(which == -1 ? std::nullopt
-                                       : std::optional<at::Tensor>(element(which)));
+            list.push_back(which == -1 ? std::nullopt : std::optional<at::Tensor>(element(which)));
           }
           stack.emplace_back(std::move(list));
           break;
@@ -776,10 +777,9 @@ std::vector<at::Tensor> SavedGraph::operator()(const std::vector<at::Tensor>& ar
                 ", but got ", given.defined() ? Layout::of(given).shape_text() : "no tensor");
     at::Tensor tensor = is_lazy(given) ? given.detach() : given.detach().to(at::kLazy);
     if (!expected.matches(tensor)) {
-      at::Tensor copy = make_undefined(expected,
-                                       bytes_spanned(expected.sizes, expected.strides,
-                                                     expected.offset, expected.dtype),
-                                       0);
+      at::Tensor copy = make_undefined(
+          expected,
+          bytes_spanned(expected.sizes, expected.strides, expected.offset, expected.dtype), 0);
       copy.copy_(tensor);
       tensor = std::move(copy);
     }

@@ -85,8 +85,7 @@ TEST(Compile, trains) {
 
 TEST(Compile, says_why_it_does_not_replay) {
   const at::Tensor hidden = at::ones({2}).to(at::kLazy);
-  CompiledFunction f =
-      compile([&](const Tensors& x) -> Tensors { return {x[0] + hidden}; });
+  CompiledFunction f = compile([&](const Tensors& x) -> Tensors { return {x[0] + hidden}; });
   for (int i = 0; i < 8; ++i) {
     EXPECT_EQ(f({at::full({2}, i).to(at::kLazy)})[0].sum().item<double>(), 2 * (i + 1));
   }
@@ -104,7 +103,8 @@ TEST(Compile, says_why_it_does_not_replay) {
   EXPECT_THROW(f({at::ones({2})}), c10::Error);  // not on the device
 }
 
-// ---- Saved graphs --------------------------------------------------------------------------------
+// ---- Saved graphs
+// --------------------------------------------------------------------------------
 
 class SavedGraphs : public ::testing::Test {
  protected:
@@ -119,8 +119,7 @@ class SavedGraphs : public ::testing::Test {
     state.add_(x, 0.5);
     at::Tensor y = at::softmax(state.t(), -1).mul(3.25);
     Tensors results{y, state[0], x * at::tensor({1.0F, 2.0F, 3.0F}).to(at::kLazy)};
-    const Recording recording =
-        recorder.finish(results, std::vector<ResultGraph>(results.size()));
+    const Recording recording = recorder.finish(results, std::vector<ResultGraph>(results.size()));
     ASSERT_EQ(recording.obstacle, "");
     state.fill_(1);
     save_graph(recording, 1, {x, state}, {"state"}, path);

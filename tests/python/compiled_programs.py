@@ -11,10 +11,11 @@ import sys
 import warnings
 
 import torch
-import torch_lazy
 from comparing import DEVICE, Raised, aliasing, outcome
 from program_generator import ProgramGenerator
 from random_programs import Machine, Snapshot, is_comparable, minimise, value_difference
+
+import torch_lazy
 
 CALLS = 6
 ARGUMENTS = {

@@ -11,10 +11,11 @@ import warnings
 
 import pytest
 import torch
-import torch_lazy
 from comparing import COMPILED
 from torch import nn
 from torch.nn import functional as F
+
+import torch_lazy
 from torch_lazy import CompileWarning
 
 pytestmark = [
@@ -41,9 +42,7 @@ def assert_same_state(actual, expected):
     for (name, a), (_, b) in zip(
         actual.state_dict().items(), expected.state_dict().items(), strict=True
     ):
-        torch.testing.assert_close(
-            a.cpu(), b, **CLOSE, msg=lambda m, name=name: f"{name}: {m}"
-        )
+        torch.testing.assert_close(a.cpu(), b, **CLOSE, msg=lambda m, name=name: f"{name}: {m}")
     for a, b in zip(actual.parameters(), expected.parameters(), strict=True):
         assert (a.grad is None) == (b.grad is None)
         if a.grad is not None:
@@ -102,9 +101,7 @@ def test_training(name, schedule):
     eager = Trainer(mlp(), OPTIMIZERS[name], clip=0.5)
     lazy = Trainer(mlp(), OPTIMIZERS[name], "lazy", clip=0.5)
     step = torch_lazy.compile(lazy.step)
-    schedules = [
-        torch.optim.lr_scheduler.ExponentialLR(t.optimizer, 0.9) for t in (eager, lazy)
-    ]
+    schedules = [torch.optim.lr_scheduler.ExponentialLR(t.optimizer, 0.9) for t in (eager, lazy)]
     for x, y in batches(12):
         assert_same(step(x.to("lazy"), y.to("lazy")), eager.step(x, y))
         if schedule:
@@ -127,9 +124,7 @@ def test_a_step_without_slots_for_its_numbers_is_traced():
 
 
 def test_a_schedule_inside_is_traced():
-    lazy, eager = (
-        Trainer(mlp(), OPTIMIZERS["sgd"], device) for device in ("lazy", "cpu")
-    )
+    lazy, eager = (Trainer(mlp(), OPTIMIZERS["sgd"], device) for device in ("lazy", "cpu"))
     rates = [torch.optim.lr_scheduler.ExponentialLR(t.optimizer, 0.9) for t in (lazy, eager)]
 
     def step(x, y):
@@ -378,7 +373,10 @@ def test_signatures():
 
 
 def test_batch_sizes():
-    trainer, eager = Trainer(mlp(), OPTIMIZERS["adamw"], "lazy"), Trainer(mlp(), OPTIMIZERS["adamw"])
+    trainer, eager = (
+        Trainer(mlp(), OPTIMIZERS["adamw"], "lazy"),
+        Trainer(mlp(), OPTIMIZERS["adamw"]),
+    )
     step = torch_lazy.compile(trainer.step)
     for i in range(24):
         x, y = next(iter(batches(1, batch=2 + i % 3)))
@@ -389,13 +387,18 @@ def test_batch_sizes():
 
 
 def test_state_that_is_loaded_is_seen():
-    trainer, eager = Trainer(mlp(), OPTIMIZERS["adamw"], "lazy"), Trainer(mlp(), OPTIMIZERS["adamw"])
+    trainer, eager = (
+        Trainer(mlp(), OPTIMIZERS["adamw"], "lazy"),
+        Trainer(mlp(), OPTIMIZERS["adamw"]),
+    )
     step = torch_lazy.compile(trainer.step)
     data = list(batches(40))
     for x, y in data[:6]:
         step(x.to("lazy"), y.to("lazy"))
         eager.step(x, y)
-    saved = [copy.deepcopy((t.model.state_dict(), t.optimizer.state_dict())) for t in (trainer, eager)]
+    saved = [
+        copy.deepcopy((t.model.state_dict(), t.optimizer.state_dict())) for t in (trainer, eager)
+    ]
     for x, y in data[6:12]:
         step(x.to("lazy"), y.to("lazy"))
         eager.step(x, y)
@@ -422,7 +425,10 @@ def test_state_that_is_loaded_is_seen():
 
 def test_group_numbers_that_have_no_rule():
     """Betas change: another graph of numbers, so the function is recorded again."""
-    trainer, eager = Trainer(mlp(), OPTIMIZERS["adamw"], "lazy"), Trainer(mlp(), OPTIMIZERS["adamw"])
+    trainer, eager = (
+        Trainer(mlp(), OPTIMIZERS["adamw"], "lazy"),
+        Trainer(mlp(), OPTIMIZERS["adamw"]),
+    )
     step = torch_lazy.compile(trainer.step)
     for i, (x, y) in enumerate(batches(20)):
         if i == 8:
@@ -705,7 +711,7 @@ def test_an_error_inside_a_replay():
     assert replayed() >= 2
     with pytest.raises(IndexError):
         eager(bad)
-    with pytest.raises(IndexError, match="test_compile.py"):
+    with pytest.raises(IndexError, match=r"test_compile\.py"):
         f(bad.to("lazy"))
     assert_same(total, eager_total)
     assert_same(f(good.to("lazy")), eager(good))

@@ -5,8 +5,9 @@ import functools
 
 import pytest
 import torch
-import torch_lazy
 from test_models import AMPLIFYING, DATA_DEPENDENT, MODELS
+
+import torch_lazy
 
 STEPS = 7
 OPTIMIZERS = {

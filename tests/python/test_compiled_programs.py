@@ -2,6 +2,7 @@
 
 import compiled_programs
 import pytest
+
 import torch_lazy
 
 PROGRAMS = 300

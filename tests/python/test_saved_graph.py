@@ -5,10 +5,11 @@ import subprocess
 
 import pytest
 import torch
-import torch_lazy
 from test_cpp_example import programs  # noqa: F401
 from torch import nn
 from torch.nn import functional as F
+
+import torch_lazy
 
 pytestmark = pytest.mark.usefixtures("nothing_pending")
 CLOSE = {"rtol": 1e-4, "atol": 1e-5}
