@@ -36,6 +36,7 @@ struct Run {
   size_t completed = 0;  // nodes that were executed, in order
   size_t failed = 0;     // after an error: nodes, from `completed` on, that failed; 0: all the rest
   bool spoiled = false;  // after an error: they may have written a part of what they write in place
+  bool only_attempt = false;  // nobody tries again after an error: donated data may be freed early
   std::vector<Remark> remarks;
 };
 

@@ -47,7 +47,7 @@ def backend(module: torch.fx.GraphModule, inputs: Sequence[Any], **options: Any)
         module,
         inputs,
         fw_compiler=_compile_forward,
-        bw_compiler=disable(compile_graph),
+        bw_compiler=disable(_compile_backward),
         inference_compiler=compile_graph,
         partition_fn=min_cut_rematerialization_partition,
         keep_inference_input_mutations=True,
@@ -63,9 +63,18 @@ def _compile_forward(module: torch.fx.GraphModule, inputs: Sequence[Any]) -> Cal
     return compile_graph(module, inputs)
 
 
-def compile_graph(module: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+def _compile_backward(module: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+    # What forward saved; not its arguments or the gradients, which others may have or not.
+    names = [node.name for node in module.graph.find_nodes(op="placeholder")]
+    saved = [not name.startswith(("primals", "tangents")) for name in names]
+    return compile_graph(module, inputs, use_up=saved)
+
+
+def compile_graph(
+    module: torch.fx.GraphModule, inputs: Sequence[Any], use_up: Sequence[bool] = ()
+) -> Callable[..., Any]:
     """Runs a graph of AOTAutograd: a pure function, but for arguments that it copies results to."""
-    graph = CompiledGraph(module)
+    graph = CompiledGraph(module, use_up=use_up)
 
     def run(args: list[Any]) -> Any:
         return graph(args)
@@ -77,11 +86,15 @@ def compile_graph(module: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callab
 class CompiledGraph:
     """A graph and what was recorded of it. Called with a list of arguments, which it empties."""
 
-    def __init__(self, module: torch.fx.GraphModule, to_lazy: bool = False) -> None:
-        """`to_lazy`: all results go to the device lazy, not only those that the graph has there."""
+    def __init__(
+        self, module: torch.fx.GraphModule, *, to_lazy: bool = False, use_up: Sequence[bool] = ()
+    ) -> None:
+        """`to_lazy`: all results go to the device lazy, not only those that the graph has there.
+        `use_up`: by argument, whether its memory may be used and freed where nobody else has it.
+        """
         self._module = module
         self._on_lazy = OnLazy(module)
-        self._runner = _C.GraphRunner(_lazy_results(module, to_lazy), _RECORDINGS)
+        self._runner = _C.GraphRunner(_lazy_results(module, to_lazy), list(use_up), _RECORDINGS)
         self._call = self._runner.call
         self._failed = 0
         self._lock = threading.Lock()

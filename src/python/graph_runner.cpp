@@ -19,20 +19,27 @@ namespace {
 struct Arguments {
   std::vector<at::Tensor> tensors;
   std::vector<int64_t> numbers;
-  std::vector<char> is_float;  // by number
+  std::vector<char> is_float;      // by number
+  std::vector<uint32_t> given_up;  // tensors that only the list holds
   bool any_lazy = false;
 
-  /// False: there is one that no graph runs on as it is.
-  bool read(const py::list& args) {
+  /// `use_up`: by argument, whether it may be given up. False: there is one that no graph runs on
+  /// as it is.
+  bool read(const py::list& args, const std::vector<bool>& use_up) {
     tensors.reserve(args.size());
-    for (const py::handle& item : args) {
-      PyObject* object = item.ptr();
+    for (size_t i = 0; i < args.size(); ++i) {
+      PyObject* object = PyList_GET_ITEM(args.ptr(), i);
       if (THPVariable_Check(object)) {
-        tensors.push_back(THPVariable_Unpack(object));
-        any_lazy = any_lazy || tensors.back().is_lazy();
-        if (!has_plain_memory(tensors.back())) {
+        const at::Tensor& tensor = THPVariable_Unpack(object);
+        if (!has_plain_memory(tensor)) {
           return false;
         }
+        if (i < use_up.size() && use_up[i] && Py_REFCNT(object) == 1 && tensor.use_count() == 1 &&
+            owns_memory(tensor)) {
+          given_up.push_back(static_cast<uint32_t>(tensors.size()));
+        }
+        any_lazy = any_lazy || tensor.is_lazy();
+        tensors.push_back(tensor);
       } else if (PyFloat_CheckExact(object)) {
         numbers.push_back(std::bit_cast<int64_t>(PyFloat_AS_DOUBLE(object)));
         is_float.push_back(true);
@@ -55,6 +62,7 @@ struct Arguments {
 struct Recorded {
   std::vector<int64_t> numbers;
   std::vector<char> is_float;
+  std::vector<uint32_t> given_up;
   Recording recording;
   std::vector<py::object> results;  // by result: what is no tensor
   std::vector<bool> is_tensor;
@@ -65,13 +73,14 @@ using RecordedPtr = std::shared_ptr<Recorded>;
 class GraphRunner {
  public:
   /// `to_lazy`: by result of the graph that is a tensor, whether it is on the device lazy.
-  GraphRunner(std::vector<bool> to_lazy, size_t limit)
-      : to_lazy_(std::move(to_lazy)), limit_(limit) {}
+  /// `use_up`: by argument, whether the graph may use it up where only the list of them holds it.
+  GraphRunner(std::vector<bool> to_lazy, std::vector<bool> use_up, size_t limit)
+      : to_lazy_(std::move(to_lazy)), use_up_(std::move(use_up)), limit_(limit) {}
 
   /// The results; none: it is to be recorded first. Lets go of the arguments.
   py::object call(const py::list& args) {
     Arguments arguments;
-    if (!arguments.read(args) || (arguments.any_lazy && is_recording())) {
+    if (!arguments.read(args, use_up_) || (arguments.any_lazy && is_recording())) {
       return py::none();
     }
     RecordedPtr found = find(arguments);
@@ -82,8 +91,7 @@ class GraphRunner {
     std::vector<at::Tensor> results;
     {
       py::gil_scoped_release release;
-      results = replay_plain(found->recording, arguments.tensors, to_lazy_);
-      arguments.tensors.clear();
+      results = replay_plain(found->recording, std::move(arguments.tensors), to_lazy_);
     }
     return as_list(*found, std::move(results));
   }
@@ -91,13 +99,13 @@ class GraphRunner {
   /// Begins to record: what the graph is given instead of its arguments. None: it cannot be.
   py::object begin(const py::list& args) {
     begun_.emplace();
-    if (is_recording() || !begun_->read(args)) {
+    if (is_recording() || !begun_->read(args, use_up_)) {
       begun_.reset();
       return py::none();
     }
     {
       py::gil_scoped_release release;
-      recorder_ = std::make_unique<PlainRecorder>(begun_->tensors);
+      recorder_ = std::make_unique<PlainRecorder>(begun_->tensors, begun_->given_up);
     }
     begun_->tensors.clear();
     py::list given;
@@ -134,6 +142,7 @@ class GraphRunner {
     }
     recorded->numbers = std::move(begun_->numbers);
     recorded->is_float = std::move(begun_->is_float);
+    recorded->given_up = std::move(begun_->given_up);
     begun_.reset();
     const std::string obstacle = recorded->recording.obstacle;
     if (obstacle.empty()) {
@@ -159,6 +168,7 @@ class GraphRunner {
     for (size_t i = 0; i < recorded_.size(); ++i) {
       Recorded& candidate = *recorded_[i];
       if (candidate.numbers == arguments.numbers && candidate.is_float == arguments.is_float &&
+          candidate.given_up == arguments.given_up &&
           matches_plain(candidate.recording, arguments.tensors)) {
         std::rotate(recorded_.begin(), recorded_.begin() + static_cast<ptrdiff_t>(i),
                     recorded_.begin() + static_cast<ptrdiff_t>(i) + 1);
@@ -181,6 +191,7 @@ class GraphRunner {
   }
 
   std::vector<bool> to_lazy_;
+  std::vector<bool> use_up_;
   size_t limit_;
   std::vector<RecordedPtr> recorded_;  // the latest first
   std::optional<Arguments> begun_;
@@ -191,7 +202,8 @@ class GraphRunner {
 
 void bind_graph_runner(py::module_& m) {
   py::class_<GraphRunner>(m, "GraphRunner")
-      .def(py::init<std::vector<bool>, size_t>(), py::arg("to_lazy"), py::arg("limit"))
+      .def(py::init<std::vector<bool>, std::vector<bool>, size_t>(), py::arg("to_lazy"),
+           py::arg("use_up"), py::arg("limit"))
       .def("call", &GraphRunner::call, py::arg("args"))
       .def("begin", &GraphRunner::begin, py::arg("args"))
       .def("finish", &GraphRunner::finish, py::arg("results"))

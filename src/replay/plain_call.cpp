@@ -10,6 +10,9 @@
 #include "runtime/queue.h"
 #include "runtime/real_tensor.h"
 
+#include <c10/core/CPUAllocator.h>
+
+#include <functional>
 #include <unordered_map>
 
 namespace torch_lazy {
@@ -122,10 +125,21 @@ bool has_plain_memory(const at::Tensor& tensor) {
          (is_lazy(tensor) || tensor.device().type() == real_device().type());
 }
 
-// ---- Recording
-// -----------------------------------------------------------------------------------
+bool owns_memory(const at::Tensor& tensor) {
+  const c10::Storage& storage = tensor.storage();
+  if (storage.use_count() > 1 || tensor.storage_offset() != 0 ||
+      static_cast<int64_t>(storage.nbytes()) != bytes_of(tensor)) {
+    return false;
+  }
+  // Memory of others (NumPy's, a file's) has other deleters.
+  return is_lazy(tensor) || (tensor.device().is_cpu() && storage.data_ptr().get_deleter() ==
+                                                             c10::GetCPUAllocator()->raw_deleter());
+}
 
-PlainRecorder::PlainRecorder(std::vector<at::Tensor> arguments) : arguments_(std::move(arguments)) {
+// ---- Recording ----------------------------------------------------------------------------------
+
+PlainRecorder::PlainRecorder(std::vector<at::Tensor> arguments, std::vector<uint32_t> given_up)
+    : arguments_(std::move(arguments)) {
   {
     ExecutionLock execution;
     memory_ = real_storages(arguments_, std::vector<bool>(arguments_.size(), true));
@@ -136,7 +150,7 @@ PlainRecorder::PlainRecorder(std::vector<at::Tensor> arguments) : arguments_(std
     set_buffer_data(buffer_of(lazy), memory_[i]);
     lazy_.push_back(std::move(lazy));
   }
-  recorder_ = std::make_unique<Recorder>(lazy_, std::vector<at::Tensor>());
+  recorder_ = std::make_unique<Recorder>(lazy_, std::vector<at::Tensor>(), std::move(given_up));
 }
 
 Recording PlainRecorder::finish(std::vector<at::Tensor>& results,
@@ -179,8 +193,7 @@ at::Tensor PlainRecorder::for_caller(const at::Tensor& result, bool to_lazy) con
   return real_of(result, /*to_write=*/true);
 }
 
-// ---- Running
-// -------------------------------------------------------------------------------------
+// ---- Running ------------------------------------------------------------------------------------
 
 bool matches_plain(const Recording& recording, c10::ArrayRef<at::Tensor> arguments) {
   if (arguments.size() != recording.known.size()) {
@@ -202,18 +215,21 @@ namespace {
 
 class PlainReplay {
  public:
-  PlainReplay(const Recording& recording, c10::ArrayRef<at::Tensor> arguments)
-      : r_(recording), arguments_(arguments) {
-    std::vector<bool> written(arguments.size());
-    for (size_t i = 0; i < arguments.size(); ++i) {
+  PlainReplay(const Recording& recording, std::vector<at::Tensor> arguments)
+      : r_(recording), arguments_(std::move(arguments)) {
+    std::vector<bool> written(arguments_.size());
+    for (size_t i = 0; i < arguments_.size(); ++i) {
       written[i] = is_written(i);
     }
-    whole_ = real_storages(arguments, written);
-    for (size_t i = 0; i < arguments.size(); ++i) {
-      parts_.push_back(part_of(whole_[i], arguments[i]));
+    whole_ = real_storages(arguments_, written);
+    for (size_t i = 0; i < arguments_.size(); ++i) {
+      parts_.push_back(part_of(whole_[i], arguments_[i]));
       // What lies between its elements may be another argument's.
-      const bool apart = written[i] && !arguments[i].is_non_overlapping_and_dense();
+      const bool apart = written[i] && !arguments_[i].is_non_overlapping_and_dense();
       memory_.push_back(apart ? copy_of(parts_[i]) : parts_[i]);
+      if (is_given_up(i)) {
+        use_up(i);
+      }
     }
   }
 
@@ -237,8 +253,23 @@ class PlainReplay {
   }
 
  private:
+  Content::Kind after(size_t argument) const { return r_.after[r_.known[argument].buffer].kind; }
+  bool is_given_up(size_t argument) const { return after(argument) == Content::Kind::donated; }
   bool is_written(size_t argument) const {
-    return r_.after[r_.known[argument].buffer].kind != Content::Kind::entry;
+    return after(argument) != Content::Kind::entry && !is_given_up(argument);
+  }
+
+  /// Nothing but `memory_` holds it from now on. Data that something else reads is copied.
+  void use_up(size_t argument) {
+    if (!memory_[argument].is_alias_of(whole_[argument])) {
+      memory_[argument] = copy_of(memory_[argument]);
+    }
+    whole_[argument] = parts_[argument] = c10::Storage();
+    arguments_[argument].reset();
+    if (memory_[argument].use_count() > 1) {
+      memory_[argument] = copy_of(memory_[argument]);
+    }
+    run_.only_attempt = true;
   }
 
   void run() {
@@ -247,6 +278,11 @@ class PlainReplay {
     run_.slots.resize(graph.slots);
     for (size_t i = 0; i < graph.parameters.size(); ++i) {
       run_.slots[graph.parameters[i].slot] = data_of(r_.parameters[i]);
+    }
+    for (size_t i = 0; i < arguments_.size(); ++i) {
+      if (is_given_up(i)) {
+        memory_[i] = c10::Storage();
+      }
     }
     try {
       execute(*r_.plan->executable, run_);
@@ -299,7 +335,7 @@ class PlainReplay {
   }
 
   const Recording& r_;
-  c10::ArrayRef<at::Tensor> arguments_;
+  std::vector<at::Tensor> arguments_;
   std::vector<c10::Storage> whole_;   // of the arguments
   std::vector<c10::Storage> parts_;   // what the arguments lie in
   std::vector<c10::Storage> memory_;  // what the plan gets
@@ -311,13 +347,12 @@ class PlainReplay {
 
 }  // namespace
 
-std::vector<at::Tensor> replay_plain(const Recording& recording,
-                                     c10::ArrayRef<at::Tensor> arguments,
+std::vector<at::Tensor> replay_plain(const Recording& recording, std::vector<at::Tensor> arguments,
                                      const std::vector<bool>& to_lazy) {
   static metrics::Counter& replayed = metrics::counter("Replayed");
   replayed.add();
   ExecutionLock execution;
-  return PlainReplay(recording, arguments)(to_lazy);
+  return PlainReplay(recording, std::move(arguments))(to_lazy);
 }
 
 }  // namespace torch_lazy

@@ -15,11 +15,16 @@ namespace torch_lazy {
 /// Whether a tensor has memory that a graph can run on.
 TORCH_LAZY_API bool has_plain_memory(const at::Tensor& tensor);
 
+/// Whether a tensor that one object alone refers to has memory that nothing else can see.
+TORCH_LAZY_API bool owns_memory(const at::Tensor& tensor);
+
 /// Records one call. What the graph is given for its arguments are lazy tensors over their memory,
 /// each a buffer of its own that begins with the first element.
 class TORCH_LAZY_API PlainRecorder {
  public:
-  explicit PlainRecorder(std::vector<at::Tensor> arguments);
+  /// `given_up`: arguments that nobody else has; when the graph runs again, it may use up those of
+  /// the later call.
+  PlainRecorder(std::vector<at::Tensor> arguments, std::vector<uint32_t> given_up);
 
   const std::vector<at::Tensor>& lazy_arguments() const { return lazy_; }
 
@@ -40,9 +45,10 @@ class TORCH_LAZY_API PlainRecorder {
 /// Whether the tensors are of the kind that was recorded.
 TORCH_LAZY_API bool matches_plain(const Recording& recording, c10::ArrayRef<at::Tensor> arguments);
 
-/// Does what was recorded to other arguments, which match, and returns the results.
+/// Does what was recorded to other arguments, which match, and returns the results. What was given
+/// up is freed as soon as it is not needed any more.
 TORCH_LAZY_API std::vector<at::Tensor> replay_plain(const Recording& recording,
-                                                    c10::ArrayRef<at::Tensor> arguments,
+                                                    std::vector<at::Tensor> arguments,
                                                     const std::vector<bool>& to_lazy);
 
 }  // namespace torch_lazy

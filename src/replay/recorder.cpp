@@ -237,14 +237,18 @@ Recorder::~Recorder() {
 }
 
 std::vector<uint32_t> Recorder::give_up_donated(const std::vector<at::Tensor>& results) {
+  const std::vector<KnownTensor>& known = recording_.known;
+  std::vector<char> kept(buffers_.size(), 0);
+  for (uint32_t i = 0; i < known.size(); ++i) {
+    kept[known[i].buffer] |= std::find(donated_.begin(), donated_.end(), i) == donated_.end();
+  }
   std::vector<uint32_t> given_up;
-  for (uint32_t i : donated_) {
-    const uint32_t b = recording_.known[i].buffer;
-    const bool returned =
-        std::any_of(results.begin(), results.end(),
-                    [&](const at::Tensor& result) { return result.is_alias_of(known_[i]); });
-    GraphLock lock;
-    if (!returned && buffers_[b]->current == entry_[b]) {
+  GraphLock lock;
+  for (uint32_t b = 0; b < buffers_.size(); ++b) {
+    const bool returned = std::any_of(
+        results.begin(), results.end(),
+        [&](const at::Tensor& result) { return &buffer_of(result) == buffers_[b]; });
+    if (!kept[b] && !returned && buffers_[b]->current == entry_[b] && !entry_[b]->undefined()) {
       lose_donated(*buffers_[b], lock);
       given_up.push_back(b);
     }

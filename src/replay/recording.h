@@ -164,7 +164,8 @@ class TORCH_LAZY_API Recorder {
   Recording plan(const std::vector<at::Tensor>& results);
 
  private:
-  /// Takes the content of donated tensors away that are neither written nor returned; the buffers.
+  /// Takes the content of donated tensors away, which the graph may then overwrite or free early;
+  /// not of those that are written, returned, or share memory with a tensor that is not donated.
   std::vector<uint32_t> give_up_donated(const std::vector<at::Tensor>& results);
   Recording finish(const std::vector<at::Tensor>& results, const std::vector<ResultGraph>& graphs,
                    bool run);

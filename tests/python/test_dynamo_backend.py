@@ -8,6 +8,7 @@ import sys
 import warnings
 import weakref
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -584,6 +585,35 @@ def test_nothing_is_kept_alive(device):
         del x, y
         gc.collect()
         assert [ref() for ref in storages] == [None, None]
+
+
+def test_backward_frees_what_forward_saved(device):
+    """At its last use, not at the end: most of it is gone when the last memory is taken."""
+    layers = [nn.Linear(256, 256, bias=False) for _ in range(8)]
+    model = nn.Sequential(*(m for layer in layers for m in (layer, nn.Tanh()))).to(device)
+    for p in model.parameters():
+        p.requires_grad_(False)
+    run = compiled(model, fullgraph=True)
+    saved = 8 * 4096 * 256 * 4
+    for _ in range(3):
+        x = torch.randn(4096, 256).to(device).requires_grad_()
+        with torch.profiler.profile(profile_memory=True) as profile:
+            run(x).sum().backward()
+    events = profile.profiler.kineto_results.events()
+    changes = [event.nbytes() for event in events if event.name() == "[memory]"]
+    large = [i for i, nbytes in enumerate(changes) if nbytes > 2**20]
+    assert sum(changes[: large[-1]]) < saved / 2
+
+
+def test_memory_of_others_is_not_used_up():
+    """What backward reads last may be an array of NumPy's, or a tensor that somebody has."""
+    run = compiled(lambda x, w: (x * w).exp().sin().sum(), fullgraph=True)
+    for _ in range(20):
+        array = np.random.rand(64).astype(np.float32)
+        before = array.copy()
+        w = torch.randn(64, requires_grad=True)
+        run(torch.from_numpy(array), w).backward()
+        assert (array == before).all()
 
 
 def test_a_second_backward_is_eagers(device):

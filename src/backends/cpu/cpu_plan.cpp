@@ -109,6 +109,7 @@ class CpuPlan : public Executable {
   std::string summary() const;
   void find_last_versions();
   void return_shared(Run& run, const std::vector<c10::Storage>& before) const;
+  void forget_donated(std::vector<c10::Storage>& before) const;
 
   std::shared_ptr<const Graph> graph_;
   compile::Program program_;
@@ -281,7 +282,10 @@ char* CpuPlan::address(uint32_t slot, Frame& frame) const {
 
 void CpuPlan::run(Run& run) {
   BelowEverything below;
-  const std::vector<c10::Storage> before = run.slots;
+  std::vector<c10::Storage> before = run.slots;
+  if (run.only_attempt) {
+    forget_donated(before);
+  }
   run.slots.resize(program_.slots.size());
   Arena arena(memory_.arena_bytes);
   Frame frame{run, arena, interpreter_->begin(), std::vector<void*>(pointers_),
@@ -305,6 +309,11 @@ void CpuPlan::run(Run& run) {
       run.slots.resize(graph_->slots);
       run.completed = 0;
       run.failed = 0;
+      throw;
+    }
+    if (run.only_attempt) {
+      run.completed = batches_[next].node;
+      TORCH_CHECK_INDEX(!frame.index_error, "index out of range");
       throw;
     }
     // Nothing has changed: PyTorch's kernels do it again, up to what failed.
@@ -332,6 +341,19 @@ void CpuPlan::return_shared(Run& run, const std::vector<c10::Storage>& before) c
         result.nbytes() == original.nbytes()) {
       copy_bytes(result, original);
       result = original;
+    }
+  }
+}
+
+/// Data that nobody needs again is freed at its last use.
+void CpuPlan::forget_donated(std::vector<c10::Storage>& before) const {
+  std::vector<char> needed(graph_->slots, 0);
+  for (const LastVersion& version : last_versions_) {
+    needed[version.parameter] = 1;
+  }
+  for (const Parameter& parameter : graph_->parameters) {
+    if (parameter.donated && !needed[parameter.slot]) {
+      before[parameter.slot] = c10::Storage();
     }
   }
 }
