@@ -142,8 +142,12 @@ class CompiledFunction:
         known, hosts = _split(arguments, before)
         recorder = _C.Recorder(known, hosts, self._donated(args, kwargs, known))
         compiling = said_to_be_compiling() if self._is_compiling else contextlib.nullcontext()
-        with _HostReads(hosts, before) as reads, compiling:
-            result = self.function(*args, **kwargs)
+        try:
+            with _HostReads(hosts, before) as reads, compiling:
+                result = self.function(*args, **kwargs)
+        except BaseException:
+            recorder.abandon()  # whoever keeps the traceback keeps the recorder
+            raise
         leaves, spec = tree_flatten(result)
         tensors = [leaf for leaf in leaves if _is_lazy(leaf)]
         graphs = [graph_behind(tensor) for tensor in tensors]

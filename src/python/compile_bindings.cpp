@@ -247,6 +247,7 @@ void bind_compile(py::module_& m) {
                                                std::move(donated));
            }),
            py::arg("known"), py::arg("hosts"), py::arg("donated"))
+      .def("abandon", &Recorder::abandon, py::call_guard<py::gil_scoped_release>())
       .def(
           "finish",
           [](Recorder& recorder, const std::vector<at::Tensor>& results,

@@ -157,7 +157,7 @@ Recording PlainRecorder::finish(std::vector<at::Tensor>& results,
                                 const std::vector<bool>& to_lazy) {
   Recording recording = recorder_->finish(results, std::vector<ResultGraph>(results.size()));
   recorder_.reset();
-  write_back();
+  write_back(recording);
   for (size_t i = 0; i < results.size(); ++i) {
     results[i] = for_caller(results[i], to_lazy[i]);
   }
@@ -165,11 +165,14 @@ Recording PlainRecorder::finish(std::vector<at::Tensor>& results,
 }
 
 /// What the graph wrote into its arguments is in the caller's memory afterwards.
-void PlainRecorder::write_back() {
+void PlainRecorder::write_back(const Recording& recording) {
   ExecutionLock execution;
   for (size_t i = 0; i < lazy_.size(); ++i) {
     Buffer& buffer = buffer_of(lazy_[i]);
-    if (buffer.generation == 1) {
+    const bool used_up = i < recording.known.size() &&
+                         recording.known[i].buffer < recording.after.size() &&
+                         recording.after[recording.known[i].buffer].kind == Content::Kind::donated;
+    if (buffer.generation == 1 || used_up) {
       continue;
     }
     write_part(materialize(buffer), memory_[i], arguments_[i]);

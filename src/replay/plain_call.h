@@ -33,7 +33,7 @@ class TORCH_LAZY_API PlainRecorder {
   Recording finish(std::vector<at::Tensor>& results, const std::vector<bool>& to_lazy);
 
  private:
-  void write_back();
+  void write_back(const Recording& recording);
   at::Tensor for_caller(const at::Tensor& result, bool to_lazy) const;
 
   std::vector<at::Tensor> arguments_;

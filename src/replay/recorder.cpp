@@ -219,6 +219,7 @@ Recorder::Recorder(std::vector<at::Tensor> known, std::vector<at::Tensor> hosts,
       buffers_.push_back(buffer);
       entry_.push_back(value);
       r.undefined.push_back(value->undefined());
+      r.nbytes.push_back(buffer->nbytes);
     }
   }
   last_buffer_ = last_buffer_id();
@@ -229,11 +230,16 @@ Recorder::Recorder(std::vector<at::Tensor> known, std::vector<at::Tensor> hosts,
 }
 
 Recorder::~Recorder() {
+  abandon();
+}
+
+void Recorder::abandon() {
   watch_.reset();
   GraphLock lock;
   for (Value* value : entry_) {
     Program::instance().let_go(value, lock);
   }
+  entry_.clear();
 }
 
 std::vector<uint32_t> Recorder::give_up_donated(const std::vector<at::Tensor>& results) {
@@ -245,9 +251,9 @@ std::vector<uint32_t> Recorder::give_up_donated(const std::vector<at::Tensor>& r
   std::vector<uint32_t> given_up;
   GraphLock lock;
   for (uint32_t b = 0; b < buffers_.size(); ++b) {
-    const bool returned = std::any_of(
-        results.begin(), results.end(),
-        [&](const at::Tensor& result) { return &buffer_of(result) == buffers_[b]; });
+    const bool returned =
+        std::any_of(results.begin(), results.end(),
+                    [&](const at::Tensor& result) { return &buffer_of(result) == buffers_[b]; });
     if (!kept[b] && !returned && buffers_[b]->current == entry_[b] && !entry_[b]->undefined()) {
       lose_donated(*buffers_[b], lock);
       given_up.push_back(b);

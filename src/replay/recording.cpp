@@ -114,7 +114,8 @@ std::string difference(const Recording& a, const Recording& b) {
   if (a.signature != b.signature) {
     return graph_difference(a, b);
   }
-  if (a.known != b.known || a.hosts != b.hosts || a.undefined != b.undefined) {
+  if (a.known != b.known || a.hosts != b.hosts || a.undefined != b.undefined ||
+      a.nbytes != b.nbytes) {
     return "it is called with other tensors";
   }
   if (a.parameters != b.parameters) {

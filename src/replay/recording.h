@@ -110,6 +110,7 @@ struct Recording {
   uint32_t given = 0;
   std::vector<HostTensor> hosts;
   std::vector<char> undefined;  // by known buffer: it had no content
+  std::vector<int64_t> nbytes;  // by known buffer
 
   // What it runs.
   std::shared_ptr<Plan> plan;  // null: nothing
@@ -162,6 +163,9 @@ class TORCH_LAZY_API Recorder {
 
   /// The same without running it: the results are never computed.
   Recording plan(const std::vector<at::Tensor>& results);
+
+  /// Ends the recording without a result: the function has failed.
+  void abandon();
 
  private:
   /// Takes the content of donated tensors away, which the graph may then overwrite or free early;

@@ -403,7 +403,8 @@ bool matches(const Recording& recording, ReplayTensors& tensors) {
     buffer.epoch = epoch;
     expected = &buffer;
     const bool undefined = !buffer.current || buffer.current->undefined();
-    return undefined == static_cast<bool>(r.undefined[recorded.buffer]);
+    return undefined == static_cast<bool>(r.undefined[recorded.buffer]) &&
+           buffer.nbytes == r.nbytes[recorded.buffer];
   };
   for (uint32_t i = 0; i < r.given; ++i) {
     if (!fits(r.known[i], *known[i])) {

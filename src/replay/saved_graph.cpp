@@ -776,10 +776,9 @@ std::vector<at::Tensor> SavedGraph::operator()(const std::vector<at::Tensor>& ar
                 "torch-lazy: argument ", i, " of the graph of ", path_, " is ", arguments_[i],
                 ", but got ", given.defined() ? Layout::of(given).shape_text() : "no tensor");
     at::Tensor tensor = is_lazy(given) ? given.detach() : given.detach().to(at::kLazy);
-    if (!expected.matches(tensor)) {
-      at::Tensor copy = make_undefined(
-          expected,
-          bytes_spanned(expected.sizes, expected.strides, expected.offset, expected.dtype), 0);
+    const int64_t nbytes = r.nbytes[r.known[i].buffer];
+    if (!expected.matches(tensor) || static_cast<int64_t>(tensor.storage().nbytes()) != nbytes) {
+      at::Tensor copy = make_undefined(expected, nbytes, 0);
       copy.copy_(tensor);
       tensor = std::move(copy);
     }

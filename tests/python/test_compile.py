@@ -688,6 +688,35 @@ def test_an_exception_in_the_function():
     assert compiled(x, False).tolist() == [18, 18]
 
 
+def test_an_exception_that_is_kept_ends_the_recording():
+    def f(x):
+        raise ValueError("no")
+
+    kept = []
+    try:
+        torch_lazy.compile(f)(torch.zeros(1, device="lazy"))
+    except ValueError as error:
+        kept.append(error)
+    assert kept
+    assert not torch_lazy._C.is_recording()
+
+
+def test_arguments_in_larger_memory():
+    """The same layout over more memory: what lies beside it stays."""
+
+    def f(x):
+        x.fill_(1)
+        return x + 1
+
+    compiled = torch_lazy.compile(f)
+    for _ in range(5):
+        compiled(torch.zeros(4, device="lazy"))
+    assert replayed() >= 2
+    large = torch.full((8,), 5.0, device="lazy")
+    assert compiled(large[:4]).tolist() == [2, 2, 2, 2]
+    assert large.tolist() == [1, 1, 1, 1, 5, 5, 5, 5]
+
+
 def test_an_error_inside_a_replay():
     """What ran before it stays, as in eager; it names the recorded line."""
     table = torch.arange(4.0)
