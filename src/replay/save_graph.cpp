@@ -1,0 +1,231 @@
+// Saving a recording as a list of calls.
+#include "base/hash.h"
+#include "capture/tensor.h"
+#include "replay/archive.h"
+#include "replay/recording.h"
+#include "replay/saved_form.h"
+#include "runtime/executor.h"
+#include "runtime/real_tensor.h"
+#include <torch_lazy/saved_graph.h>
+#include <torch_lazy/version.h>
+
+#include <torch/version.h>
+
+#include <unistd.h>
+
+#include <cstdio>
+#include <fstream>
+
+namespace torch_lazy {
+namespace {
+
+class GraphWriter {
+ public:
+  GraphWriter(const Recording& recording, size_t arguments, const std::vector<at::Tensor>& known,
+              const std::vector<std::string>& names)
+      : r_(recording), arguments_(arguments), known_(known), names_(names) {}
+
+  std::string contents() {
+    check();
+    out_.text(TORCH_LAZY_VERSION);
+    out_.text(TORCH_VERSION);
+    known();
+    draws();
+    constants();
+    nodes();
+    results();
+    return out_.contents();
+  }
+
+ private:
+  void check() const {
+    TORCH_CHECK(r_.obstacle.empty(),
+                "torch_lazy.save_graph: the function cannot be saved: ", r_.obstacle);
+    TORCH_CHECK(r_.hosts.empty(),
+                "torch_lazy.save_graph: the function takes or holds plain tensors; give it tensors "
+                "on the device lazy");
+    for (size_t i = 0; i < arguments_; ++i) {
+      for (size_t j = 0; j < r_.known.size(); ++j) {
+        TORCH_CHECK(i == j || r_.known[i].buffer != r_.known[j].buffer,
+                    "torch_lazy.save_graph: argument ", i,
+                    " shares memory with another argument or with what the function holds");
+      }
+    }
+    for (uint32_t b = 0; b < r_.after.size(); ++b) {
+      TORCH_CHECK(
+          r_.after[b].kind != Content::Kind::draw && r_.after[b].kind != Content::Kind::upload,
+          "torch_lazy.save_graph: the function replaces the whole content of a tensor that it did "
+          "not make by random numbers or data from the host");
+    }
+  }
+
+  void known() {
+    out_.number(arguments_);
+    out_.number(r_.known.size());
+    out_.number(r_.after.size());
+    for (size_t i = 0; i < r_.known.size(); ++i) {
+      out_.text(i < arguments_                   ? ""
+                : i - arguments_ < names_.size() ? names_[i - arguments_]
+                                                 : "gradient");
+      out_.layout(r_.known[i].layout);
+      out_.number(r_.known[i].buffer);
+    }
+    for (uint32_t b = 0; b < r_.after.size(); ++b) {
+      const size_t first = first_over(b);
+      const bool has_data = first >= arguments_ && !r_.undefined[b];
+      const auto nbytes = static_cast<int64_t>(known_[first].storage().nbytes());
+      out_.number(static_cast<uint64_t>(nbytes));
+      out_.number(has_data);
+      if (has_data) {
+        Reading reading(buffer_of(known_[first]));
+        data(reading.storage(), nbytes);
+      }
+    }
+  }
+
+  size_t first_over(uint32_t buffer) const {
+    size_t i = 0;
+    while (r_.known[i].buffer != buffer) {
+      ++i;
+    }
+    return i;
+  }
+
+  void data(const c10::Storage& storage, int64_t nbytes) {
+    const at::Tensor bytes = real_tensor(storage, bytes_layout(nbytes)).cpu();
+    out_.bytes(bytes.const_data_ptr(), static_cast<size_t>(nbytes));
+  }
+
+  void op(const OperatorInfo& op) {
+    out_.text(op.operator_name.name);
+    out_.text(op.operator_name.overload_name);
+    out_.number(op.identity);
+  }
+
+  void draws() {
+    out_.number(r_.draws.size());
+    for (const Draw& draw : r_.draws) {
+      op(*draw.op);
+      out_.layout(draw.layout);
+      out_.number(static_cast<uint64_t>(draw.nbytes));
+      out_.number(draw.arguments.size());
+      for (size_t i = 1; i < draw.arguments.size(); ++i) {
+        out_.value(draw.arguments[i]);
+      }
+    }
+  }
+
+  void constants() {
+    out_.number(r_.uploads.size());
+    for (const HostData& upload : r_.uploads) {
+      out_.layout(upload.layout);
+      out_.number(static_cast<uint64_t>(upload.nbytes));
+      data(upload.constant, upload.nbytes);
+    }
+  }
+
+  void content(const Content& content) {
+    out_.number(static_cast<uint64_t>(content.kind));
+    out_.number(content.index);
+  }
+
+  void nodes() {
+    const Graph empty;
+    const Graph& graph = r_.plan ? *r_.plan->graph : empty;
+    out_.number(graph.slots);
+    out_.number(graph.parameters.size());
+    for (size_t i = 0; i < graph.parameters.size(); ++i) {
+      out_.number(graph.parameters[i].slot);
+      out_.number(static_cast<uint64_t>(graph.parameters[i].nbytes));
+      content(r_.parameters[i]);
+    }
+    out_.number(graph.nodes.size());
+    for (size_t i = 0; i < graph.nodes.size(); ++i) {
+      node(graph.nodes[i], r_.lines[i]);
+    }
+  }
+
+  void node(const GraphNode& node, const std::string& line) {
+    const Description& d = *node.description;
+    op(*d.op);
+    out_.text(line);
+    out_.number(static_cast<uint64_t>(d.default_dtype));
+    out_.number(node.operands.size());
+    for (size_t k = 0; k < node.operands.size(); ++k) {
+      out_.number(node.operands[k]);
+      out_.layout(d.operands[k]);
+    }
+    out_.number(static_cast<uint64_t>(d.numbers));
+    for (int k = 0; k < d.numbers; ++k) {
+      out_.value(r_.numbers[node.first_number + k]);
+    }
+    out_.number(d.arguments.size());
+    for (const ArgumentSource& source : d.arguments) {
+      out_.number(static_cast<uint64_t>(source.kind));
+      if (source.kind == ArgumentSource::Kind::constant) {
+        out_.value(source.value);
+        continue;
+      }
+      out_.number(static_cast<uint64_t>(source.index));
+      out_.number(source.elements.size());
+      for (int element : source.elements) {
+        out_.number(static_cast<uint64_t>(static_cast<int64_t>(element)));
+      }
+    }
+    out_.number(node.outputs.size());
+    for (int32_t slot : node.outputs) {
+      out_.number(static_cast<uint64_t>(static_cast<int64_t>(slot)));
+    }
+  }
+
+  void results() {
+    out_.number(r_.results.size());
+    for (const MadeTensor& result : r_.results) {
+      const bool itself = result.known >= 0;
+      const BufferPlace place =
+          itself ? BufferPlace{true, r_.known[result.known].buffer} : result.buffer;
+      out_.layout(itself ? r_.known[result.known].layout : result.layout);
+      out_.number(place.known);
+      out_.number(place.index);
+      if (!place.known) {
+        const MadeBuffer& made = r_.made[place.index];
+        content(made.content);
+        out_.number(static_cast<uint64_t>(made.nbytes));
+      }
+    }
+  }
+
+  const Recording& r_;
+  size_t arguments_;
+  const std::vector<at::Tensor>& known_;
+  const std::vector<std::string>& names_;
+  ArchiveWriter out_;
+};
+
+/// Replaces the file in one step: a reader sees the old one or the new one.
+void write_file(const std::string& path, const std::string& contents) {
+  const std::string temporary = path + ".tmp" + std::to_string(getpid());
+  {
+    std::ofstream file(temporary, std::ios::binary);
+    file.write(contents.data(), static_cast<std::streamsize>(contents.size()));
+    TORCH_CHECK(file.flush(), "torch-lazy: cannot write ", path);
+  }
+  if (std::rename(temporary.c_str(), path.c_str()) != 0) {
+    std::remove(temporary.c_str());
+    TORCH_CHECK(false, "torch-lazy: cannot write ", path);
+  }
+}
+
+}  // namespace
+
+void save_graph(const Recording& recording, size_t arguments, const std::vector<at::Tensor>& known,
+                const std::vector<std::string>& names, const std::string& path) {
+  std::string contents(kGraphMagic);
+  contents.append(reinterpret_cast<const char*>(&kGraphForm), sizeof(kGraphForm));
+  contents += GraphWriter(recording, arguments, known, names).contents();
+  const Hash sum = hash_bytes(contents, kGraphForm);
+  contents.append(reinterpret_cast<const char*>(sum.data()), sizeof(sum));
+  write_file(path, contents);
+}
+
+}  // namespace torch_lazy
