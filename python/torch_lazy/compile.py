@@ -136,9 +136,10 @@ class CompiledFunction:
     def _record(self, args: Any, kwargs: Any) -> tuple[Any, Attempt]:
         arguments = _C.call_tensors(args, kwargs)
         before = reach_of(self.function, args, kwargs)
-        for optimizer in before.optimizers:
-            keep_steps_on_device(optimizer)
-        before = reach_of(self.function, args, kwargs)
+        if before.optimizers:
+            for optimizer in before.optimizers:
+                keep_steps_on_device(optimizer)
+            before = reach_of(self.function, args, kwargs)
         known, hosts = _split(arguments, before)
         recorder = _C.Recorder(known, hosts, self._donated(args, kwargs, known))
         compiling = said_to_be_compiling() if self._is_compiling else contextlib.nullcontext()

@@ -185,10 +185,7 @@ void bump_versions(const Call& call) {
       continue;
     }
     for (const c10::IValue& element : call.arguments[i].toListRef()) {
-      const at::Tensor& tensor = element.toTensor();
-      if (!tensor.is_inference()) {
-        tensor.unsafeGetTensorImpl()->bump_version();
-      }
+      bump_version(element.toTensor());
     }
   }
 }

@@ -175,7 +175,7 @@ void grow_storage(const c10::Storage& storage, int64_t nbytes) {
   if (static_cast<int64_t>(storage.nbytes()) >= nbytes) {
     return;
   }
-  auto* buffer = static_cast<Buffer*>(storage.data_ptr().get_context());
+  Buffer* buffer = &buffer_of(storage);
   bool undefined = false;
   {
     GraphLock lock;
@@ -189,10 +189,7 @@ void grow_storage(const c10::Storage& storage, int64_t nbytes) {
     ExecutionLock execution;
     c10::Storage old = materialize(*buffer);
     c10::Storage grown = allocate(nbytes);
-    Layout bytes;
-    bytes.sizes = {buffer->nbytes};
-    bytes.strides = {1};
-    bytes.dtype = at::kByte;
+    const Layout bytes = bytes_layout(buffer->nbytes);
     {
       BelowEverything below;
       real_tensor(grown, bytes).copy_(real_tensor(old, bytes));

@@ -19,6 +19,18 @@ inline bool is_lazy(const at::Tensor& tensor) {
 /// The buffer behind a lazy tensor; raises a clear error for a lazy tensor that is not ours.
 Buffer& buffer_of(const at::Tensor& tensor);
 
+/// The buffer behind a storage that torch-lazy made.
+inline Buffer& buffer_of(const c10::Storage& storage) {
+  return *static_cast<Buffer*>(storage.data_ptr().get_context());
+}
+
+/// Counts a write that autograd does not see.
+inline void bump_version(const at::Tensor& tensor) {
+  if (!tensor.is_inference()) {
+    tensor.unsafeGetTensorImpl()->bump_version();
+  }
+}
+
 /// The id of the buffer that was made last.
 uint64_t last_buffer_id();
 

@@ -1,6 +1,7 @@
 #include "python/call_key.h"
 
 #include "capture/autocast.h"
+#include "python/guards.h"
 #include <torch_lazy/layout.h>
 
 #include <ATen/Context.h>
@@ -18,24 +19,6 @@ namespace torch_lazy {
 namespace {
 
 enum Word : uint64_t { kTensor = 1, kInt, kFloat, kTuple, kList, kDict, kValue };
-
-/// Whether two values of arguments are the same; of what has no plain answer, only one object is.
-bool same(PyObject* a, PyObject* b) {
-  if (a == b) {
-    return true;
-  }
-  if (Py_TYPE(a) != Py_TYPE(b)) {
-    return false;
-  }
-  PyObject* result = PyObject_RichCompare(a, b, Py_EQ);
-  if (!result) {
-    PyErr_Clear();
-    return false;
-  }
-  const bool equal = result == Py_True;
-  Py_DECREF(result);
-  return equal;
-}
 
 }  // namespace
 
@@ -118,7 +101,7 @@ bool CallKey::operator==(const CallKey& other) const {
     return false;
   }
   for (size_t i = 0; i < values_.size(); ++i) {
-    if (!same(values_[i], other.values_[i])) {
+    if (!same_value(values_[i], other.values_[i])) {
       return false;
     }
   }

@@ -105,8 +105,7 @@ class CompiledCalls {
       if (variant->guards.numbers_changed() && !renumber(*variant, numbers)) {
         return outcome(Outcome::verified, py::cast(signature), py::cast(variant));
       }
-      const uint64_t calls = ++variant->calls;
-      if (calls >= 8 && (calls & (calls - 1)) == 0) {
+      if (is_check(++variant->calls)) {
         return outcome(Outcome::verified, py::cast(signature), py::cast(variant));
       }
       if (i > 0) {

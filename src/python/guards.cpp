@@ -17,6 +17,8 @@ uint64_t version_of(PyObject* dict) {
 #endif
 }
 
+}  // namespace
+
 bool same_value(PyObject* a, PyObject* b) {
   if (a == b) {
     return true;
@@ -24,14 +26,15 @@ bool same_value(PyObject* a, PyObject* b) {
   if (Py_TYPE(a) != Py_TYPE(b)) {
     return false;
   }
-  const int equal = PyObject_RichCompareBool(a, b, Py_EQ);
-  if (equal < 0) {
+  PyObject* result = PyObject_RichCompare(a, b, Py_EQ);
+  if (!result) {
     PyErr_Clear();
+    return false;
   }
-  return equal == 1;
+  const bool equal = result == Py_True;
+  Py_DECREF(result);
+  return equal;
 }
-
-}  // namespace
 
 Guards::Guards(const py::list& list) {
   for (const py::handle& entry : list) {

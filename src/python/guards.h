@@ -9,6 +9,9 @@
 
 namespace torch_lazy {
 
+/// Whether two values of one type are equal; of what has no plain answer, only one object is.
+bool same_value(PyObject* a, PyObject* b);
+
 class Guards {
  public:
   enum class Result {

@@ -112,8 +112,7 @@ struct CompiledFunction::Calls {
     }
     ReplayTensors tensors = pointers(known);
     if (signature.trusted && matches(*signature.last, tensors)) {
-      const uint64_t calls = ++signature.calls;
-      if (calls < 8 || (calls & (calls - 1)) != 0) {
+      if (!is_check(++signature.calls)) {
         reason.clear();
         return replay(*signature.last, tensors);
       }

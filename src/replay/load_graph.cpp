@@ -7,12 +7,12 @@
 #include "replay/recording.h"
 #include "replay/saved_form.h"
 #include "runtime/executor.h"
+#include "runtime/real_tensor.h"
 #include <torch_lazy/saved_graph.h>
 #include <torch_lazy/version.h>
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/zeros.h>
-#include <c10/core/DefaultDtype.h>
 #include <torch/version.h>
 
 #include <unistd.h>
@@ -29,19 +29,6 @@ constexpr int kPasses = 3;  // a call that is executed at once is recorded in th
 int64_t memory_of_machine() {
   return static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
 }
-
-class DefaultDtype {
- public:
-  explicit DefaultDtype(at::ScalarType dtype) : before_(c10::get_default_dtype()) {
-    c10::set_default_dtype(c10::scalarTypeToTypeMeta(dtype));
-  }
-  ~DefaultDtype() { c10::set_default_dtype(before_); }
-  DefaultDtype(const DefaultDtype&) = delete;
-  DefaultDtype& operator=(const DefaultDtype&) = delete;
-
- private:
-  caffe2::TypeMeta before_;
-};
 
 /// What a file has: read once, recorded in a few passes.
 struct LoadedKnown {
@@ -79,8 +66,7 @@ class GraphReader {
         if (with_data && buffer.has_data) {
           std::memcpy(bytes.mutable_data_ptr(), buffer.data.data(), buffer.data.size());
         }
-        upload_to_buffer(*static_cast<Buffer*>(storage.data_ptr().get_context()), bytes,
-                         bytes_layout(buffer.nbytes));
+        upload_to_buffer(buffer_of(storage), bytes, bytes_layout(buffer.nbytes));
       }
       storages.push_back(std::move(storage));
     }
@@ -225,8 +211,7 @@ class GraphReader {
       at::Tensor bytes = at::zeros({size}, at::kByte);
       std::memcpy(bytes.mutable_data_ptr(), data.data(), data.size());
       c10::Storage storage = make_storage(size, 0);
-      upload_to_buffer(*static_cast<Buffer*>(storage.data_ptr().get_context()), bytes,
-                       bytes_layout(size));
+      upload_to_buffer(buffer_of(storage), bytes, bytes_layout(size));
       constants_.push_back(std::move(storage));
     }
   }
@@ -284,7 +269,7 @@ class GraphReader {
       in_.damaged(op.name + " is not recorded in graphs");
     }
     const std::string line = in_.text();
-    const DefaultDtype dtype(static_cast<at::ScalarType>(in_.index(16)));
+    const DefaultDtypeGuard dtype(static_cast<at::ScalarType>(in_.index(16)));
     std::vector<at::Tensor> operands;
     std::vector<uint32_t> operand_slots;
     for (size_t left = in_.count(); left > 0; --left) {

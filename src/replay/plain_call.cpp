@@ -79,12 +79,6 @@ void write_part(const c10::Storage& data, const c10::Storage& part, const at::Te
   }
 }
 
-void bump_version(const at::Tensor& tensor) {
-  if (!tensor.is_inference()) {
-    tensor.unsafeGetTensorImpl()->bump_version();
-  }
-}
-
 /// A tensor over the memory of an argument, given how it lies in the argument's part.
 at::Tensor view_of(const at::Tensor& argument, Layout layout) {
   const int64_t bytes = offset_in_bytes(argument);
@@ -106,7 +100,7 @@ class NewMemory {
       c10::Storage storage = real;
       if (to_lazy) {
         storage = make_storage(static_cast<int64_t>(real.nbytes()), device);
-        set_buffer_data(*static_cast<Buffer*>(storage.data_ptr().get_context()), std::move(real));
+        set_buffer_data(buffer_of(storage), std::move(real));
       }
       found = made_.emplace(buffer, std::move(storage)).first;
     }
@@ -219,7 +213,7 @@ namespace {
 class PlainReplay {
  public:
   PlainReplay(const Recording& recording, std::vector<at::Tensor> arguments)
-      : r_(recording), arguments_(std::move(arguments)) {
+      : r_(recording), arguments_(std::move(arguments)), fresh_(recording, {}) {
     std::vector<bool> written(arguments_.size());
     for (size_t i = 0; i < arguments_.size(); ++i) {
       written[i] = is_written(i);
@@ -237,12 +231,6 @@ class PlainReplay {
   }
 
   std::vector<at::Tensor> operator()(const std::vector<bool>& to_lazy) {
-    for (const Draw& draw : r_.draws) {
-      drawn_.push_back(draw_again(draw));
-    }
-    for (const HostData& data : r_.uploads) {
-      uploaded_.push_back(upload_again(data, {}));
-    }
     if (r_.plan) {
       run();
     }
@@ -290,9 +278,7 @@ class PlainReplay {
     try {
       execute(*r_.plan->executable, run_);
     } catch (...) {
-      const size_t node = std::min(run_.completed, graph.nodes.size() - 1);
-      raise(
-          *make_failure(*graph.nodes[node].description, r_.lines[node], std::current_exception()));
+      raise(*failure_of(r_, run_, std::current_exception()));
     }
   }
 
@@ -302,12 +288,8 @@ class PlainReplay {
         return memory_[content.index];
       case Content::Kind::slot:
         return run_.slots[content.index];
-      case Content::Kind::draw:
-        return drawn_[content.index];
-      case Content::Kind::upload:
-        return uploaded_[content.index];
       default:
-        return c10::Storage();
+        return fresh_.of(content);
     }
   }
 
@@ -343,8 +325,7 @@ class PlainReplay {
   std::vector<c10::Storage> parts_;   // what the arguments lie in
   std::vector<c10::Storage> memory_;  // what the plan gets
   Run run_;
-  std::vector<c10::Storage> drawn_;
-  std::vector<c10::Storage> uploaded_;
+  FreshData fresh_;
   NewMemory new_;
 };
 

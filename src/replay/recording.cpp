@@ -81,11 +81,7 @@ bool same_data(const HostData& a, const HostData& b) {
     return a.source == b.source;
   }
   auto bytes = [](const HostData& data) {
-    Layout layout;
-    layout.sizes = {data.nbytes};
-    layout.strides = {1};
-    layout.dtype = at::kByte;
-    return real_tensor(data.constant, layout);
+    return real_tensor(data.constant, bytes_layout(data.nbytes));
   };
   BelowEverything below;
   return at::equal(bytes(a), bytes(b));

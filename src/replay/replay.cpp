@@ -41,8 +41,6 @@ Pointer make_used_up_graph() {
   }
 }
 
-}  // namespace
-
 c10::Storage draw_again(const Draw& draw) {
   c10::Storage memory = allocate(draw.nbytes);
   torch::jit::Stack stack(draw.arguments.begin(), draw.arguments.end());
@@ -63,8 +61,6 @@ c10::Storage upload_again(const HostData& data, c10::ArrayRef<const at::Tensor*>
   return memory;
 }
 
-namespace {
-
 void lose(Buffer& buffer, std::shared_ptr<Failure> failure, GraphLock& lock) {
   Program& program = Program::instance();
   Value* value = program.make_value(buffer.nbytes);
@@ -72,22 +68,22 @@ void lose(Buffer& buffer, std::shared_ptr<Failure> failure, GraphLock& lock) {
   program.assign(buffer, value, lock);
 }
 
+/// Freed after the graph lock: memory may be the host language's.
+using Garbage = std::vector<c10::Storage>;
+
 /// One replay: its data on the way in and out.
 class Replay {
  public:
   Replay(const Recording& recording, const ReplayTensors& tensors, std::vector<c10::IValue> numbers)
-      : r_(recording), hosts_(tensors.hosts), known_(tensors.known), buffers_(tensors.buffers) {
+      : r_(recording),
+        known_(tensors.known),
+        buffers_(tensors.buffers),
+        fresh_(recording, tensors.hosts) {
     made_.resize(r_.made.size());
     run_.numbers = numbers.empty() ? r_.numbers : std::move(numbers);
   }
 
   std::vector<at::Tensor> operator()() {
-    for (const Draw& draw : r_.draws) {
-      drawn_.push_back(draw_again(draw));
-    }
-    for (const HostData& data : r_.uploads) {
-      uploaded_.push_back(upload_again(data, hosts_));
-    }
     if (r_.plan) {
       load();
       try {
@@ -113,43 +109,35 @@ class Replay {
   void load() {
     const Graph& graph = *r_.plan->graph;
     run_.slots.resize(graph.slots);
+    Garbage garbage;
     GraphLock lock;
     Program& program = Program::instance();
     for (size_t i = 0; i < graph.parameters.size(); ++i) {
       const Parameter& parameter = graph.parameters[i];
       const Content& content = r_.parameters[i];
       c10::Storage& slot = run_.slots[parameter.slot];
-      switch (content.kind) {
-        case Content::Kind::entry: {
-          Value* value = buffers_[content.index]->current;
-          if (!value || value->undefined()) {
-            break;
-          }
-          if (!parameter.donated) {
-            slot = value->data;
-          } else if (value->refs > 1 || value->readers > 0 || value->holds > 0) {
-            slot = value->data;
-            shared_.push_back(parameter.slot);  // somebody else needs it as it is
-          } else {
-            slot = program.take_data(value);
-          }
-          break;
-        }
-        case Content::Kind::draw:
-          slot = drawn_[content.index];
-          break;
-        case Content::Kind::upload:
-          slot = uploaded_[content.index];
-          break;
-        default:
-          break;
+      if (content.kind != Content::Kind::entry) {
+        slot = fresh_.of(content);
+        continue;
+      }
+      Value* value = buffers_[content.index]->current;
+      if (!value || value->undefined()) {
+        continue;
+      }
+      if (!parameter.donated) {
+        slot = value->data;
+      } else if (value->refs > 1 || value->readers > 0 || value->holds > 0) {
+        slot = value->data;
+        shared_.push_back(parameter.slot);  // somebody else needs it as it is
+      } else {
+        slot = program.take_data(value);
       }
     }
-    free_replaced_gradients(program);
+    free_replaced_gradients(program, garbage);
   }
 
   /// Gradients that get new tensors are gone before the call needs its memory, as in eager.
-  void free_replaced_gradients(Program& program) {
+  void free_replaced_gradients(Program& program, Garbage& garbage) {
     for (const NewGradient& gradient : r_.gradients) {
       const int before = r_.known[gradient.of].grad;
       if (before < 0 || !is_ours_alone(*known_[before])) {
@@ -157,7 +145,7 @@ class Replay {
       }
       Value* value = buffers_[r_.known[before].buffer]->current;
       if (value && value->data && value->refs == 1 && value->holds == 0) {
-        program.take_data(value);
+        garbage.push_back(program.take_data(value));
       }
     }
   }
@@ -167,13 +155,13 @@ class Replay {
   }
 
   /// Gives data to a buffer. Needs the graph lock.
-  static void put(Buffer& buffer, c10::Storage data, GraphLock& lock) {
+  static void put(Buffer& buffer, c10::Storage data, GraphLock& lock, Garbage& garbage) {
     Program& program = Program::instance();
     Value* value = buffer.current;
     if (value && value->refs == 1 && value->holds == 0 && value->readers == 0 && !value->producer &&
         !value->failure && value->nbytes == buffer.nbytes) {
       if (value->data) {
-        program.take_data(value);
+        garbage.push_back(program.take_data(value));
       }
       program.forget_history(value);
       ++buffer.generation;
@@ -187,20 +175,12 @@ class Replay {
   }
 
   c10::Storage data_of(const Content& content) {
-    switch (content.kind) {
-      case Content::Kind::slot:
-        return std::move(run_.slots[content.index]);
-      case Content::Kind::draw:
-        return drawn_[content.index];
-      case Content::Kind::upload:
-        return uploaded_[content.index];
-      default:
-        return c10::Storage();
-    }
+    return content.kind == Content::Kind::slot ? std::move(run_.slots[content.index])
+                                               : fresh_.of(content);
   }
 
   void commit() {
-    std::vector<c10::Storage> garbage;  // freed after the lock
+    Garbage garbage;
     GraphLock lock;
     for (uint32_t b = 0; b < buffers_.size(); ++b) {
       const Content& after = r_.after[b];
@@ -210,12 +190,12 @@ class Replay {
       if (after.kind == Content::Kind::donated) {
         lose_donated(*buffers_[b], lock);
       } else if (c10::Storage data = data_of(after)) {
-        put(*buffers_[b], std::move(data), lock);
+        put(*buffers_[b], std::move(data), lock, garbage);
       }
     }
     for (uint32_t i = 0; i < known_.size(); ++i) {
-      if (r_.after[r_.known[i].buffer].kind != Content::Kind::entry && !known_[i]->is_inference()) {
-        known_[i]->unsafeGetTensorImpl()->bump_version();
+      if (r_.after[r_.known[i].buffer].kind != Content::Kind::entry) {
+        bump_version(*known_[i]);
       }
     }
   }
@@ -236,8 +216,9 @@ class Replay {
                             buffer_of(grad).nbytes == r_.made[made.buffer.index].nbytes &&
                             r_.made[made.buffer.index].content.kind == Content::Kind::slot;
       if (reusable) {
+        Garbage garbage;
         GraphLock lock;
-        put(buffer_of(grad), data_of(r_.made[made.buffer.index].content), lock);
+        put(buffer_of(grad), data_of(r_.made[made.buffer.index].content), lock, garbage);
         made_[made.buffer.index] = grad.storage();
       } else {
         grad = tensor_of(made);
@@ -251,7 +232,7 @@ class Replay {
       const MadeBuffer& made = r_.made[index];
       storage = make_storage(made.nbytes, made.device);
       if (c10::Storage data = data_of(made.content)) {
-        set_buffer_data(*static_cast<Buffer*>(storage.data_ptr().get_context()), std::move(data));
+        set_buffer_data(buffer_of(storage), std::move(data));
       }
     }
     return storage;
@@ -285,14 +266,12 @@ class Replay {
 
   /// What ran before the error stays, as in eager.
   [[noreturn]] void fail(const std::exception_ptr& error) {
-    const Graph& graph = *r_.plan->graph;
-    const size_t node = std::min(run_.completed, graph.nodes.size() - 1);
-    std::shared_ptr<Failure> failure =
-        make_failure(*graph.nodes[node].description, r_.lines[node], error);
+    std::shared_ptr<Failure> failure = failure_of(r_, run_, error);
     {
+      Garbage garbage;
       GraphLock lock;
       for (uint32_t b = 0; b < buffers_.size(); ++b) {
-        restore(b, run_.completed, failure, lock);
+        restore(b, failure, lock, garbage);
       }
     }
     for (const NewGradient& gradient : r_.gradients) {
@@ -302,12 +281,12 @@ class Replay {
   }
 
   /// The latest content of a known buffer that the run has left.
-  void restore(uint32_t b, size_t completed, const std::shared_ptr<Failure>& failure,
-               GraphLock& lock) {
+  void restore(uint32_t b, const std::shared_ptr<Failure>& failure, GraphLock& lock,
+               Garbage& garbage) {
     const std::vector<Version>& versions = r_.versions[b];
     for (auto version = versions.rbegin(); version != versions.rend(); ++version) {
-      if (version->node < completed && run_.slots[version->slot]) {
-        return put(*buffers_[b], std::move(run_.slots[version->slot]), lock);
+      if (version->node < run_.completed && run_.slots[version->slot]) {
+        return put(*buffers_[b], std::move(run_.slots[version->slot]), lock, garbage);
       }
     }
     const Value* value = buffers_[b]->current;
@@ -318,7 +297,7 @@ class Replay {
     for (size_t i = 0; i < graph.parameters.size(); ++i) {
       if (r_.parameters[i] == Content{Content::Kind::entry, b}) {
         if (c10::Storage data = std::move(run_.slots[graph.parameters[i].slot])) {
-          return put(*buffers_[b], std::move(data), lock);
+          return put(*buffers_[b], std::move(data), lock, garbage);
         }
       }
     }
@@ -326,13 +305,11 @@ class Replay {
   }
 
   const Recording& r_;
-  const std::vector<const at::Tensor*>& hosts_;
   const std::vector<const at::Tensor*>& known_;  // with gradients
   const std::vector<Buffer*>& buffers_;
   Run run_;
   std::vector<uint32_t> shared_;  // slots of memory that must stay as it is
-  std::vector<c10::Storage> drawn_;
-  std::vector<c10::Storage> uploaded_;
+  FreshData fresh_;
   std::vector<c10::Storage> made_;  // by made buffer, when it is there
 };
 
@@ -343,6 +320,22 @@ bool matches_tensor(const KnownTensor& recorded, const at::Tensor& tensor) {
 }
 
 }  // namespace
+
+FreshData::FreshData(const Recording& recording, c10::ArrayRef<const at::Tensor*> hosts) {
+  for (const Draw& draw : recording.draws) {
+    drawn_.push_back(draw_again(draw));
+  }
+  for (const HostData& data : recording.uploads) {
+    uploaded_.push_back(upload_again(data, hosts));
+  }
+}
+
+std::shared_ptr<Failure> failure_of(const Recording& recording, const Run& run,
+                                    const std::exception_ptr& error) {
+  const Graph& graph = *recording.plan->graph;
+  const size_t node = std::min(run.completed, graph.nodes.size() - 1);
+  return make_failure(*graph.nodes[node].description, recording.lines[node], error);
+}
 
 void lose_donated(Buffer& buffer, GraphLock& lock) {
   auto failure = std::make_shared<Failure>();

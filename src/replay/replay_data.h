@@ -1,14 +1,32 @@
-// Data that a replay makes anew in every call.
+// What both kinds of replays share: data that is made anew in every call, and errors.
 #pragma once
 
 #include "replay/recording.h"
 
+#include <exception>
+#include <memory>
+
 namespace torch_lazy {
 
-/// Random numbers of the recorded kind, from the same generator.
-c10::Storage draw_again(const Draw& draw);
+/// Random numbers of the recorded kinds, and data from the host.
+class FreshData {
+ public:
+  FreshData(const Recording& recording, c10::ArrayRef<const at::Tensor*> hosts);
 
-/// Data from one of the host tensors, or a copy of what is the same in every call.
-c10::Storage upload_again(const HostData& data, c10::ArrayRef<const at::Tensor*> hosts);
+  /// Empty for content that is not fresh.
+  c10::Storage of(const Content& content) const {
+    return content.kind == Content::Kind::draw     ? drawn_[content.index]
+           : content.kind == Content::Kind::upload ? uploaded_[content.index]
+                                                   : c10::Storage();
+  }
+
+ private:
+  std::vector<c10::Storage> drawn_;
+  std::vector<c10::Storage> uploaded_;
+};
+
+/// The error of a run, with the call that was recorded.
+std::shared_ptr<Failure> failure_of(const Recording& recording, const Run& run,
+                                    const std::exception_ptr& error);
 
 }  // namespace torch_lazy

@@ -300,10 +300,7 @@ void PartitionedPlan::write_shared(const Part& part, const std::vector<Shared>& 
       continue;
     }
     move_data(result, /*to_plugin=*/false);
-    Layout bytes;
-    bytes.sizes = {sizes[entry.slot]};
-    bytes.strides = {1};
-    bytes.dtype = at::kByte;
+    const Layout bytes = bytes_layout(sizes[entry.slot]);
     real_tensor(entry.memory, bytes).copy_(real_tensor(result, bytes));
     result = entry.memory;
   }

@@ -10,11 +10,16 @@ at::Tensor real_tensor(c10::Storage storage, const Layout& layout) {
   return make_strided(std::move(storage), c10::DispatchKeySet(real_key()), layout);
 }
 
-void copy_bytes(const c10::Storage& from, const c10::Storage& to) {
+Layout bytes_layout(int64_t nbytes) {
   Layout bytes;
-  bytes.sizes = {static_cast<int64_t>(from.nbytes())};
+  bytes.sizes = {nbytes};
   bytes.strides = {1};
   bytes.dtype = at::kByte;
+  return bytes;
+}
+
+void copy_bytes(const c10::Storage& from, const c10::Storage& to) {
+  const Layout bytes = bytes_layout(static_cast<int64_t>(from.nbytes()));
   BelowEverything below;
   real_tensor(to, bytes).copy_(real_tensor(from, bytes));
 }

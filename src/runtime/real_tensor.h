@@ -6,6 +6,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
+#include <c10/core/DefaultDtype.h>
 #include <c10/core/Storage.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
@@ -13,6 +14,9 @@ namespace torch_lazy {
 
 /// A tensor of the real device that lies in `storage` as `layout` says.
 at::Tensor real_tensor(c10::Storage storage, const Layout& layout);
+
+/// A whole memory as bytes.
+Layout bytes_layout(int64_t nbytes);
 
 /// Copies all bytes of one memory to another of the same size; both may be of any device.
 void copy_bytes(const c10::Storage& from, const c10::Storage& to);
@@ -29,6 +33,20 @@ class BelowEverything {
  private:
   c10::impl::ForceDispatchKeyGuard keys_;
   at::AutoGradMode grad_mode_{false};
+};
+
+/// The default dtype that was in force when a call was recorded decides what it computes.
+class DefaultDtypeGuard {
+ public:
+  explicit DefaultDtypeGuard(at::ScalarType dtype) : before_(c10::get_default_dtype()) {
+    c10::set_default_dtype(c10::scalarTypeToTypeMeta(dtype));
+  }
+  ~DefaultDtypeGuard() { c10::set_default_dtype(before_); }
+  DefaultDtypeGuard(const DefaultDtypeGuard&) = delete;
+  DefaultDtypeGuard& operator=(const DefaultDtypeGuard&) = delete;
+
+ private:
+  caffe2::TypeMeta before_;
 };
 
 }  // namespace torch_lazy

@@ -13,7 +13,7 @@ import warnings
 import torch
 from comparing import DEVICE, Raised, aliasing, outcome
 from program_generator import ProgramGenerator
-from random_programs import Machine, Snapshot, is_comparable, minimise, value_difference
+from random_programs import Machine, Snapshot, is_comparable, minimise, state_difference
 
 import torch_lazy
 
@@ -97,18 +97,11 @@ def run_program(lines, seed=0):
                 return None  # when errors are raised is for random_programs.py
             if isinstance(have, Raised):
                 return f"call {call}: raises {have!r}\n{have.where}"
-            (values, shared), (have_values, have_shared) = (
-                state(want, want_given),
-                state(have, have_given),
+            found = state_difference(
+                f"call {call}", state(want, want_given), state(have, have_given)
             )
-            if set(values) != set(have_values):
-                return f"call {call}: variables {sorted(have_values)} instead of {sorted(values)}"
-            for name in values:
-                found = value_difference(values[name], have_values[name])
-                if found:
-                    return f"call {call}, {name}: {found}"
-            if shared != have_shared:
-                return f"call {call}: aliasing {have_shared} instead of {shared}"
+            if found:
+                return found
     return None
 
 

@@ -68,6 +68,20 @@ def value_difference(expected, actual):
     return None if same else f"{actual!r} instead of {expected!r}"
 
 
+def state_difference(when, want, have):
+    """The first difference between two states: snapshots by name, and what shares memory."""
+    (values, shared), (have_values, have_shared) = want, have
+    if set(values) != set(have_values):
+        return f"{when}: variables {sorted(have_values)} instead of {sorted(values)}"
+    for name in values:
+        found = value_difference(values[name], have_values[name])
+        if found:
+            return f"{when}, {name}: {found}"
+    if shared != have_shared:
+        return f"{when}: aliasing {have_shared} instead of {shared}"
+    return None
+
+
 class Machine:
     """Runs lines on one device."""
 
@@ -153,16 +167,7 @@ def run_program(lines, order=0):
             found = value_difference(want, have)
             if found:
                 return f"line {number}: {found}"
-        (values, shared), (device_values, device_shared) = eager.state(order), device.state(order)
-        if set(values) != set(device_values):
-            return f"at the end: variables {sorted(device_values)} instead of {sorted(values)}"
-        for name in values:
-            found = value_difference(values[name], device_values[name])
-            if found:
-                return f"at the end, {name}: {found}"
-        if shared != device_shared:
-            return f"at the end: aliasing {device_shared} instead of {shared}"
-    return None
+        return state_difference("at the end", eager.state(order), device.state(order))
 
 
 def generate(seed, longest=40):

@@ -159,9 +159,11 @@ class Ticker:
         self.ticks = 0
         self.stop = False
         self.interval = sys.getswitchinterval()
+        # From here on nobody takes the lock from a running thread. Set before the thread starts:
+        # one that already waits for the lock goes on waiting by the interval it began with.
+        sys.setswitchinterval(3600)
         self.thread = threading.Thread(target=self.run)
         self.thread.start()
-        sys.setswitchinterval(3600)  # from here on nobody takes the lock from a running thread
         return self
 
     def run(self):

@@ -5,26 +5,11 @@
 
 #include <ATen/ATen.h>
 #include <ATen/core/dispatch/Dispatcher.h>
-#include <c10/core/DefaultDtype.h>
 
 #include <algorithm>
 
 namespace torch_lazy {
 namespace {
-
-/// The default dtype that was in force when a call was recorded decides what it computes.
-class DefaultDtypeGuard {
- public:
-  explicit DefaultDtypeGuard(at::ScalarType dtype) : before_(c10::get_default_dtype()) {
-    c10::set_default_dtype(c10::scalarTypeToTypeMeta(dtype));
-  }
-  ~DefaultDtypeGuard() { c10::set_default_dtype(before_); }
-  DefaultDtypeGuard(const DefaultDtypeGuard&) = delete;
-  DefaultDtypeGuard& operator=(const DefaultDtypeGuard&) = delete;
-
- private:
-  caffe2::TypeMeta before_;
-};
 
 template <typename List>
 void put(List& list, uint32_t slot) {
