@@ -47,16 +47,6 @@ class Addresses {
   std::atomic<uint64_t> used_{0};
 };
 
-void free_buffer(void* context) {
-  auto* buffer = static_cast<Buffer*>(context);
-  {
-    GraphLock lock;
-    Program::instance().assign(*buffer, nullptr, lock);
-    Program::instance().unlist(*buffer);
-  }
-  delete buffer;
-}
-
 std::atomic<uint64_t> last_id{0};
 
 c10::DataPtr make_buffer(size_t nbytes, c10::DeviceIndex device) {
@@ -98,15 +88,25 @@ c10::DispatchKeySet lazy_keys() {
   return keys;
 }
 
+void free_buffer(void* context) {
+  auto* buffer = static_cast<Buffer*>(context);
+  {
+    GraphLock lock;
+    Program::instance().assign(*buffer, nullptr, lock);
+    Program::instance().unlist(*buffer);
+  }
+  delete buffer;
+}
+
 Buffer& buffer_of(const at::Tensor& tensor) {
   TORCH_CHECK(tensor.unsafeGetTensorImpl()->has_storage() && is_lazy(tensor),
               "torch-lazy: expected a tensor on device lazy, but got ", tensor.toString(), " on ",
               tensor.device(), ": it is not a lazy tensor");
-  const c10::DataPtr& pointer = tensor.storage().data_ptr();
+  Buffer* buffer = own_buffer(tensor);
   TORCH_CHECK(
-      pointer.get_deleter() == &free_buffer,
+      buffer != nullptr,
       "torch-lazy: this lazy tensor was not made by torch-lazy (its storage has no buffer)");
-  return *static_cast<Buffer*>(pointer.get_context());
+  return *buffer;
 }
 
 uint64_t last_buffer_id() {

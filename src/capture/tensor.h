@@ -19,6 +19,17 @@ inline bool is_lazy(const at::Tensor& tensor) {
 /// The buffer behind a lazy tensor; raises a clear error for a lazy tensor that is not ours.
 Buffer& buffer_of(const at::Tensor& tensor);
 
+/// Deletes a buffer: every storage that leads to one has this deleter.
+void free_buffer(void* context);
+
+/// The buffer behind a lazy tensor; null: it was not made by torch-lazy.
+inline Buffer* own_buffer(const at::Tensor& tensor) {
+  const c10::Storage& storage = tensor.unsafeGetTensorImpl()->unsafe_storage();
+  return storage && storage.data_ptr().get_deleter() == &free_buffer
+             ? static_cast<Buffer*>(storage.data_ptr().get_context())
+             : nullptr;
+}
+
 /// The buffer behind a storage that torch-lazy made.
 inline Buffer& buffer_of(const c10::Storage& storage) {
   return *static_cast<Buffer*>(storage.data_ptr().get_context());

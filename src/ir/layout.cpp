@@ -21,9 +21,26 @@ bool Layout::operator==(const Layout& other) const {
          dtype == other.dtype && conj == other.conj && neg == other.neg;
 }
 
+namespace {
+
+/// For the few numbers that shapes have: a call of memcmp would take longer.
+bool equal(at::IntArrayRef a, at::IntArrayRef b) {
+  if (a.size() != b.size()) {
+    return false;
+  }
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (a[i] != b[i]) {
+      return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
 bool Layout::matches(const at::Tensor& tensor) const {
   return tensor.scalar_type() == dtype && tensor.storage_offset() == offset &&
-         tensor.sizes() == at::IntArrayRef(sizes) && tensor.strides() == at::IntArrayRef(strides) &&
+         equal(tensor.sizes(), sizes) && equal(tensor.strides(), strides) &&
          tensor.is_conj() == conj && tensor.is_neg() == neg;
 }
 

@@ -103,33 +103,6 @@ void Program::assign(Buffer& buffer, Value* value, GraphLock& lock) {
   }
 }
 
-void Program::count_bytes(int64_t bytes) {
-  bytes_allocated_ += bytes;
-  peak_bytes_ = std::max(peak_bytes_, bytes_allocated_);
-}
-
-void Program::update_held(Value* value) {
-  bool held = value->data && !value->owner;
-  if (held != value->held_by_graph) {
-    bytes_held_ += held ? value->nbytes : -value->nbytes;
-    value->held_by_graph = held;
-  }
-}
-
-void Program::set_data(Value* value, c10::Storage storage) {
-  value->data = std::move(storage);
-  count_bytes(value->nbytes);
-  update_held(value);
-}
-
-c10::Storage Program::take_data(Value* value) {
-  c10::Storage storage = std::move(value->data);
-  value->data = c10::Storage();
-  count_bytes(-value->nbytes);
-  update_held(value);
-  return storage;
-}
-
 void Program::release(Value* value, GraphLock& lock) {
   if (--value->refs > 0) {
     update_held(value);
@@ -328,13 +301,6 @@ std::vector<c10::DeviceIndex> Program::devices() const {
     }
   }
   return devices;
-}
-
-void Program::forget_history(Value* value) {
-  if (value && value->has_history) {
-    value->has_history = false;
-    histories_.erase(value);
-  }
 }
 
 void Program::remember(Value* value, History history) {

@@ -16,6 +16,7 @@
 #include <c10/core/Storage.h>
 #include <c10/util/SmallVector.h>
 
+#include <algorithm>
 #include <atomic>
 #include <bitset>
 #include <cstdint>
@@ -178,9 +179,9 @@ class TORCH_LAZY_API Program {
   /// Ends the life of a node that never runs.
   void drop(Node* node, GraphLock& lock);
 
-  void set_data(Value* value, c10::Storage storage);
+  inline void set_data(Value* value, c10::Storage storage);
   /// Moves the data out, for a run that may write into it.
-  c10::Storage take_data(Value* value);
+  inline c10::Storage take_data(Value* value);
 
   Node* first() const { return first_; }
   Node* last() const { return last_; }
@@ -208,7 +209,7 @@ class TORCH_LAZY_API Program {
   void set_observer(Observer observer) { observer_ = observer; }
 
   void remember(Value* value, History history);
-  void forget_history(Value* value);
+  inline void forget_history(Value* value);
   const History* history(const Value* value) const;
   void forget_histories();
 
@@ -216,8 +217,8 @@ class TORCH_LAZY_API Program {
   void link(Node* node, Node* before);
   void unlink(Node* node);
   void free_unreachable(Value* value, GraphLock& lock);
-  void count_bytes(int64_t bytes);
-  void update_held(Value* value);
+  inline void count_bytes(int64_t bytes);
+  inline void update_held(Value* value);
 
   Node* first_ = nullptr;
   Node* last_ = nullptr;
@@ -234,5 +235,40 @@ class TORCH_LAZY_API Program {
   std::bitset<128> devices_;
   Observer observer_ = nullptr;
 };
+
+// Replays call these for every tensor.
+
+void Program::count_bytes(int64_t bytes) {
+  bytes_allocated_ += bytes;
+  peak_bytes_ = std::max(peak_bytes_, bytes_allocated_);
+}
+
+void Program::update_held(Value* value) {
+  const bool held = value->data && !value->owner;
+  if (held != value->held_by_graph) {
+    bytes_held_ += held ? value->nbytes : -value->nbytes;
+    value->held_by_graph = held;
+  }
+}
+
+void Program::set_data(Value* value, c10::Storage storage) {
+  value->data = std::move(storage);
+  count_bytes(value->nbytes);
+  update_held(value);
+}
+
+c10::Storage Program::take_data(Value* value) {
+  c10::Storage storage = std::move(value->data);
+  count_bytes(-value->nbytes);
+  update_held(value);
+  return storage;
+}
+
+void Program::forget_history(Value* value) {
+  if (value && value->has_history) {
+    value->has_history = false;
+    histories_.erase(value);
+  }
+}
 
 }  // namespace torch_lazy

@@ -172,6 +172,52 @@ KnownTensor describe(const at::Tensor& tensor) {
   return known;
 }
 
+/// Whether the new gradients are in one new buffer, which has nothing else, and lie in it as the
+/// old ones do in theirs.
+bool take_the_same_places(const Recording& r, const ReplacedGradients& replaced) {
+  const MadeTensor& first = r.gradients[replaced.gradients[0]].tensor;
+  for (uint32_t i : replaced.gradients) {
+    const NewGradient& gradient = r.gradients[i];
+    const MadeTensor& made = gradient.tensor;
+    if (gradient.none || made.known >= 0 || made.buffer.known ||
+        made.buffer.index != first.buffer.index ||
+        !(made.layout == r.known[r.known[gradient.of].grad].layout)) {
+      return false;
+    }
+  }
+  const MadeBuffer& buffer = r.made[first.buffer.index];
+  const auto in_it =
+      std::count_if(r.gradients.begin(), r.gradients.end(), [&](const NewGradient& gradient) {
+        return !gradient.none && gradient.tensor.known < 0 &&
+               gradient.tensor.buffer == first.buffer;
+      });
+  return buffer.content.kind == Content::Kind::slot && buffer.nbytes == r.nbytes[replaced.buffer] &&
+         in_it == static_cast<ptrdiff_t>(replaced.gradients.size());
+}
+
+std::vector<ReplacedGradients> replaced_gradients(const Recording& r) {
+  std::vector<ReplacedGradients> all;
+  std::unordered_map<uint32_t, size_t> by_buffer;
+  for (uint32_t i = 0; i < r.gradients.size(); ++i) {
+    const int before = r.known[r.gradients[i].of].grad;
+    if (before < 0) {
+      continue;
+    }
+    const uint32_t buffer = r.known[before].buffer;
+    auto [found, fresh] = by_buffer.try_emplace(buffer, all.size());
+    if (fresh) {
+      all.push_back({buffer, {}, -1});
+    }
+    all[found->second].gradients.push_back(i);
+  }
+  for (ReplacedGradients& replaced : all) {
+    if (take_the_same_places(r, replaced)) {
+      replaced.made = static_cast<int>(r.gradients[replaced.gradients[0]].tensor.buffer.index);
+    }
+  }
+  return all;
+}
+
 }  // namespace
 
 Recorder::Recorder(std::vector<at::Tensor> known, std::vector<at::Tensor> hosts,
@@ -337,6 +383,7 @@ Recording Recorder::finish(const std::vector<at::Tensor>& results,
     }
   };
   r.plan = run ? run_seen(see) : plan_seen(see);
+  r.replaced = replaced_gradients(r);
   watch_.reset();
   return std::move(r);
 }

@@ -98,6 +98,13 @@ struct NewGradient {
   bool operator==(const NewGradient&) const = default;
 };
 
+/// Gradients in one known buffer whose places new ones take.
+struct ReplacedGradients {
+  uint32_t buffer = 0;
+  std::vector<uint32_t> gradients;  // of the recording's
+  int made = -1;  // the made buffer that holds the new ones, and them only, just as they lay before
+};
+
 /// A version of a known buffer inside the graph.
 struct Version {
   uint32_t node = 0;
@@ -126,6 +133,7 @@ struct Recording {
   std::vector<Content> after;  // by known buffer
   std::vector<MadeBuffer> made;
   std::vector<NewGradient> gradients;
+  std::vector<ReplacedGradients> replaced;
   std::vector<MadeTensor> results;
 
   std::string obstacle;  // why it cannot be replayed; empty: it can

@@ -138,20 +138,26 @@ class Replay {
 
   /// Gradients that get new tensors are gone before the call needs its memory, as in eager.
   void free_replaced_gradients(Program& program, Garbage& garbage) {
-    for (const NewGradient& gradient : r_.gradients) {
-      const int before = r_.known[gradient.of].grad;
-      if (before < 0 || !is_ours_alone(*known_[before])) {
-        continue;
-      }
-      Value* value = buffers_[r_.known[before].buffer]->current;
-      if (value && value->data && value->refs == 1 && value->holds == 0) {
+    for (const ReplacedGradients& replaced : r_.replaced) {
+      Value* value = buffers_[replaced.buffer]->current;
+      if (value && value->data && value->refs == 1 && value->holds == 0 && are_alone(replaced)) {
         garbage.push_back(program.take_data(value));
       }
     }
   }
 
-  static bool is_ours_alone(const at::Tensor& tensor) {
-    return tensor.use_count() == 1 && tensor.storage().use_count() == 1;
+  /// Whether nobody but their parameters has these gradients, and nothing else their memory.
+  bool are_alone(const ReplacedGradients& replaced) const {
+    for (uint32_t i : replaced.gradients) {
+      if (old_gradient(i).use_count() != 1) {
+        return false;
+      }
+    }
+    return old_gradient(replaced.gradients[0]).storage().use_count() == replaced.gradients.size();
+  }
+
+  const at::Tensor& old_gradient(uint32_t gradient) const {
+    return *known_[r_.known[r_.gradients[gradient].of].grad];
   }
 
   /// Gives data to a buffer. Needs the graph lock.
@@ -202,28 +208,37 @@ class Replay {
 
   /// New buffers, and the gradients over them.
   void make_tensors() {
-    for (const NewGradient& gradient : r_.gradients) {
-      const at::Tensor& of = *known_[gradient.of];
-      at::Tensor& grad = of.mutable_grad();
-      if (gradient.none) {
-        grad.reset();
+    const std::vector<char> kept = keep_old_gradients();
+    for (uint32_t i = 0; i < r_.gradients.size(); ++i) {
+      if (kept[i]) {
         continue;
       }
-      const MadeTensor& made = gradient.tensor;
-      const bool reusable = made.known < 0 && !made.buffer.known && grad.defined() &&
-                            is_ours_alone(grad) && !made_[made.buffer.index] &&
-                            made.layout.matches(grad) &&
-                            buffer_of(grad).nbytes == r_.made[made.buffer.index].nbytes &&
-                            r_.made[made.buffer.index].content.kind == Content::Kind::slot;
-      if (reusable) {
-        Garbage garbage;
-        GraphLock lock;
-        put(buffer_of(grad), data_of(r_.made[made.buffer.index].content), lock, garbage);
-        made_[made.buffer.index] = grad.storage();
+      const NewGradient& gradient = r_.gradients[i];
+      at::Tensor& grad = known_[gradient.of]->mutable_grad();
+      if (gradient.none) {
+        grad.reset();
       } else {
-        grad = tensor_of(made);
+        grad = tensor_of(gradient.tensor);
       }
     }
+  }
+
+  /// Old tensors serve as the new gradients where nobody can tell the difference.
+  std::vector<char> keep_old_gradients() {
+    std::vector<char> kept(r_.gradients.size(), 0);
+    Garbage garbage;
+    GraphLock lock;
+    for (const ReplacedGradients& replaced : r_.replaced) {
+      if (replaced.made < 0 || made_[replaced.made] || !are_alone(replaced)) {
+        continue;
+      }
+      put(*buffers_[replaced.buffer], data_of(r_.made[replaced.made].content), lock, garbage);
+      made_[replaced.made] = old_gradient(replaced.gradients[0]).storage();
+      for (uint32_t i : replaced.gradients) {
+        kept[i] = 1;
+      }
+    }
+    return kept;
   }
 
   const c10::Storage& made_storage(uint32_t index) {
@@ -313,9 +328,20 @@ class Replay {
   std::vector<c10::Storage> made_;  // by made buffer, when it is there
 };
 
+/// Null: it has taken no part in autograd yet.
+const torch::autograd::AutogradMeta* autograd_of(const at::Tensor& tensor) {
+  return static_cast<const torch::autograd::AutogradMeta*>(
+      tensor.unsafeGetTensorImpl()->autograd_meta());
+}
+
 bool matches_tensor(const KnownTensor& recorded, const at::Tensor& tensor) {
-  return is_lazy(tensor) && tensor.device().index() == recorded.device &&
-         tensor.requires_grad() == recorded.requires_grad && tensor.is_leaf() == recorded.leaf &&
+  if (!is_lazy(tensor) || tensor.device().index() != recorded.device) {
+    return false;
+  }
+  const auto* autograd = autograd_of(tensor);
+  const bool leaf = !autograd || !autograd->grad_fn_;
+  const bool requires_grad = !leaf || (autograd && autograd->requires_grad_);
+  return requires_grad == recorded.requires_grad && leaf == recorded.leaf &&
          recorded.layout.matches(tensor);
 }
 
@@ -382,22 +408,22 @@ bool matches(const Recording& recording, ReplayTensors& tensors) {
   GraphLock lock;
   const uint64_t epoch = Program::instance().next_epoch();
   auto fits = [&](const KnownTensor& recorded, const at::Tensor& tensor) {
-    if (!matches_tensor(recorded, tensor)) {
+    Buffer* buffer = matches_tensor(recorded, tensor) ? own_buffer(tensor) : nullptr;
+    if (!buffer) {
       return false;
     }
-    Buffer& buffer = buffer_of(tensor);
     Buffer*& expected = buffers[recorded.buffer];
     if (expected) {
-      return expected == &buffer;
+      return expected == buffer;
     }
-    if (buffer.epoch == epoch) {
+    if (buffer->epoch == epoch) {
       return false;  // shares memory with a tensor that it did not share it with
     }
-    buffer.epoch = epoch;
-    expected = &buffer;
-    const bool undefined = !buffer.current || buffer.current->undefined();
+    buffer->epoch = epoch;
+    expected = buffer;
+    const bool undefined = !buffer->current || buffer->current->undefined();
     return undefined == static_cast<bool>(r.undefined[recorded.buffer]) &&
-           buffer.nbytes == r.nbytes[recorded.buffer];
+           buffer->nbytes == r.nbytes[recorded.buffer];
   };
   for (uint32_t i = 0; i < r.given; ++i) {
     if (!fits(r.known[i], *known[i])) {
@@ -408,13 +434,14 @@ bool matches(const Recording& recording, ReplayTensors& tensors) {
     if (!r.known[i].leaf) {
       continue;
     }
-    const at::Tensor& grad = known[i]->grad();
+    const auto* autograd = autograd_of(*known[i]);
+    const at::Tensor* grad = autograd && autograd->grad_.defined() ? &autograd->grad_ : nullptr;
     const int recorded = r.known[i].grad;
-    if (grad.defined() != (recorded >= 0) || (recorded >= 0 && !fits(r.known[recorded], grad))) {
+    if ((grad != nullptr) != (recorded >= 0) || (grad && !fits(r.known[recorded], *grad))) {
       return false;
     }
-    if (recorded >= 0) {
-      known.push_back(&grad);
+    if (grad) {
+      known.push_back(grad);
     }
   }
   return true;

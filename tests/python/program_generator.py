@@ -218,7 +218,9 @@ class ProgramGenerator(Expressions):
                 f"{a}.data = {self.pick(lambda y: y.dtype == x.dtype)}.data",
                 f"{a}.set_({self.pick(lambda y: y.dtype == x.dtype and not y.requires_grad)})",
                 f"{a}.as_strided_({self.strided_window(x)})",
-                f"{a}.set_({a}.untyped_storage(), 0, [{elements}], [1])",
+                # Counted when it runs: more than there is would be memory without content.
+                f"{a}.set_({a}.untyped_storage(), 0,"
+                f" [{a}.untyped_storage().nbytes() // {a}.element_size()], [1])",
             ]
         return self.rng.choice(options)
 

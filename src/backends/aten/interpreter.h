@@ -40,6 +40,9 @@ class Interpreter {
   /// Lets go of a slot that nothing needs any more.
   void drop(uint32_t slot, Run& run, State& state) const;
 
+  /// Whether tensors are made over a slot.
+  bool has_views(uint32_t slot) const { return !views_of_slot_[slot].empty(); }
+
   /// Slots that nothing needs after this node.
   c10::ArrayRef<uint32_t> done(size_t node) const { return instructions_[node].done; }
 

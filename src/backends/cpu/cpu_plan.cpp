@@ -36,6 +36,7 @@ struct PreparedLaunch {
   KernelPtr kernel;
   size_t first_pointer = 0;  // in the run's tables
   size_t first_scalar = 0;
+  bool scalars_are_there = false;  // they are those of the launch before it
 };
 
 /// A copy of a base's content, made before a write that is not in place and not of everything.
@@ -57,7 +58,7 @@ struct PreparedBatch {
   std::vector<uint32_t> cleared;   // slots whose memory is zeroed before
   std::vector<uint32_t> made;      // slots with memory of their own that appear here
   std::vector<ContentCopy> moves;  // writes in place: the storage goes on to the next version
-  std::vector<uint32_t> done;
+  std::vector<uint32_t> done;      // slots to let go of: what is in the arena alone needs nothing
   int64_t units = 0;
   int64_t elements = 0;
   int64_t scratch_bytes = 0;
@@ -108,6 +109,8 @@ class CpuPlan : public Executable {
   char* address(uint32_t slot, Frame& frame) const;
   std::string summary() const;
   void find_last_versions();
+  void find_memory_to_free();
+  void undo_moves(size_t batches, Run& run) const;
   void return_shared(Run& run, const std::vector<c10::Storage>& before) const;
   void forget_donated(std::vector<c10::Storage>& before) const;
 
@@ -166,13 +169,13 @@ CpuPlan::CpuPlan(const std::shared_ptr<const Graph>& graph)
     }
   }
   interpreter_ = std::make_unique<Interpreter>(graph_, schedule);
+  find_memory_to_free();
 }
 
 void CpuPlan::prepare_batches() {
   std::vector<std::string> texts;
   for (const compile::Batch& from : memory_.batches) {
     PreparedBatch batch;
-    batch.done = from.done;
     for (uint32_t i : from.steps) {
       const compile::Step& step = program_.steps[i];
       for (uint32_t slot : step.reads) {
@@ -235,9 +238,16 @@ void CpuPlan::prepare_batches() {
                    : slot;
       });
       prepared.first_pointer = pointers_;
-      prepared.first_scalar = scalars_;
       pointers_ += prepared.launch.slots.size();
-      scalars_ += prepared.launch.scalars.size();
+      // One optimizer's kernels for many tensors have the same numbers.
+      if (!batch.launches.empty() &&
+          batch.launches.back().launch.scalars == prepared.launch.scalars) {
+        prepared.first_scalar = batch.launches.back().first_scalar;
+        prepared.scalars_are_there = true;
+      } else {
+        prepared.first_scalar = scalars_;
+        scalars_ += prepared.launch.scalars.size();
+      }
       batch.units += prepared.launch.units;
       batch.elements += prepared.launch.elements;
       batch.scratch_bytes = std::max(batch.scratch_bytes, prepared.launch.scratch_bytes);
@@ -306,6 +316,7 @@ void CpuPlan::run(Run& run) {
   } catch (...) {
     if (overwritten) {
       // Something was overwritten already, and memory ran out. Nothing was completed.
+      undo_moves(next, run);
       run.slots.resize(graph_->slots);
       run.completed = 0;
       run.failed = 0;
@@ -428,15 +439,49 @@ void CpuPlan::execute(const PreparedBatch& batch, Frame& frame) const {
     launch(batch, frame);
     for (const ContentCopy& move : batch.moves) {
       if (memory_.homes[move.to].kind != Home::Kind::arena) {
-        run.slots[move.to] = run.slots[move.from];
+        run.slots[move.to] = std::move(run.slots[move.from]);
       }
     }
   }
   for (uint32_t slot : batch.done) {
-    if (slot < graph_->slots) {
+    if (slot < graph_->slots && interpreter_->has_views(slot)) {
       interpreter_->drop(slot, run, frame.state);
-    } else {
+    } else if (run.slots[slot]) {
       run.slots[slot] = c10::Storage();
+    }
+  }
+}
+
+void CpuPlan::find_memory_to_free() {
+  std::vector<char> has_storage(program_.slots.size(), 0);
+  for (uint32_t slot = 0; slot < program_.slots.size(); ++slot) {
+    has_storage[slot] = memory_.homes[slot].kind != Home::Kind::arena;
+  }
+  for (const PreparedBatch& batch : batches_) {
+    for (uint32_t slot : batch.operands) {
+      has_storage[slot] = 1;
+    }
+  }
+  for (size_t b = 0; b < batches_.size(); ++b) {
+    std::vector<uint32_t> done = memory_.batches[b].done;
+    std::sort(done.begin(), done.end());
+    done.erase(std::unique(done.begin(), done.end()), done.end());
+    for (uint32_t slot : done) {
+      if (has_storage[slot] || (slot < graph_->slots && interpreter_->has_views(slot))) {
+        batches_[b].done.push_back(slot);
+      }
+    }
+  }
+}
+
+/// Gives storages that went on to later versions back: what is there stays reachable by its first.
+void CpuPlan::undo_moves(size_t batches, Run& run) const {
+  for (size_t b = batches; b-- > 0;) {
+    const std::vector<ContentCopy>& moves = batches_[b].moves;
+    for (auto move = moves.rbegin(); move != moves.rend(); ++move) {
+      if (!run.slots[move->from]) {
+        run.slots[move->from] = std::move(run.slots[move->to]);
+      }
     }
   }
 }
@@ -487,7 +532,7 @@ void CpuPlan::launch(const PreparedBatch& batch, Frame& frame) const {
       frame.pointers[prepared.first_pointer + k] =
           l.scratch[k] ? nullptr : address(l.slots[k], frame) + l.offsets[k];
     }
-    for (size_t k = 0; k < l.scalars.size(); ++k) {
+    for (size_t k = 0; k < l.scalars.size() && !prepared.scalars_are_there; ++k) {
       frame.scalars[prepared.first_scalar + k] = argument_bits(l.scalars[k], frame.run);
     }
   }
