@@ -167,6 +167,38 @@ def test_accumulation_over_batches():
     assert replayed() > 15
 
 
+def test_gradients_that_share_memory():
+    """Those of stacked parameters are views of one tensor, before a replay and after it."""
+
+    def run(device):
+        parameters = [nn.Parameter(torch.full((3,), float(i), device=device)) for i in range(4)]
+
+        def step(x):
+            for parameter in parameters:
+                parameter.grad = None
+            torch.stack(parameters).pow(2).mul(x).sum().backward()
+
+        if device == "lazy":
+            step = torch_lazy.compile(step)
+        kept, seen = [], []
+        for call in range(7):
+            step(torch.arange(1.0, 4.0, device=device) * (call + 1))
+            if call in (3, 5):
+                kept.append(parameters[1].grad)  # from then on the old ones are somebody's
+            first, second = parameters[0].grad, parameters[1].grad
+            assert first.untyped_storage().data_ptr() == second.untyped_storage().data_ptr()
+            seen += [parameter.grad.cpu().clone() for parameter in parameters]
+            parameters[2].grad.zero_()  # not what the others see
+            seen += [parameter.grad.cpu().clone() for parameter in parameters]
+        return seen + [grad.cpu() for grad in kept]
+
+    before = replayed()
+    actual = run("lazy")
+    assert replayed() - before >= 4
+    for a, b in zip(actual, run("cpu"), strict=True):
+        assert_same(a, b)
+
+
 @pytest.mark.parametrize("set_to_none", [True, False])
 def test_gradients_that_the_caller_keeps(set_to_none):
     """A gradient that is replaced stays what it was for who holds it."""
