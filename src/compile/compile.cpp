@@ -97,7 +97,7 @@ std::string text(const Program& program) {
       const GraphNode& node = program.graph->nodes[step.node];
       out << "call " << node.description->op->name << "(";
       for (size_t k = 0; k < node.operands.size(); ++k) {
-        out << (k ? ", " : "") << "slot" << node.operands[k] << " "
+        out << (k ? ", " : "") << "slot" << read_slot(program, step, k) << " "
             << node.description->operands[k].shape_text();
       }
       out << ") ->";

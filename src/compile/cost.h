@@ -12,6 +12,11 @@ constexpr int kRecomputeLimit = 6;
 /// A value that costs more for each element is stored rather than computed again by another kernel.
 constexpr int kRecomputeCost = 10;
 
+/// A value of fewer bytes, or that is needed again after fewer steps, is kept for the call that
+/// needs it again.
+constexpr int64_t kRemakeBytes = 256 << 10;
+constexpr uint32_t kRemakeSteps = 16;
+
 /// Whether two pieces that fit together should become one: `merged` is what they would be.
 bool worth_merging(const Piece& first, const Piece& second, const Piece& merged);
 

@@ -6,6 +6,15 @@
 
 namespace torch_lazy::compile {
 
+uint32_t read_slot(const Program& program, const Step& call, size_t operand) {
+  for (const auto& [index, slot] : call.instead) {
+    if (index == operand) {
+      return slot;
+    }
+  }
+  return program.graph->nodes[call.node].operands[operand];
+}
+
 void find_uses(const Program& program, Step& step) {
   step.reads.clear();
   step.writes.clear();
@@ -17,8 +26,8 @@ void find_uses(const Program& program, Step& step) {
   }
   if (step.kind == Step::Kind::call) {
     const GraphNode& node = program.graph->nodes[step.node];
-    for (uint32_t slot : node.operands) {
-      put(step.reads, slot);
+    for (size_t k = 0; k < node.operands.size(); ++k) {
+      put(step.reads, read_slot(program, step, k));
     }
     for (int32_t slot : node.outputs) {
       if (slot >= 0) {

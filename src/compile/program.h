@@ -32,6 +32,8 @@ struct Step {
   Product product;        // product
   uint32_t node = 0;      // call: the graph's node
   uint32_t position = 0;  // in the program that was recorded
+  c10::SmallVector<std::pair<uint32_t, uint32_t>, 1>
+      instead;  // call: operand, slot it is read from
 
   c10::SmallVector<uint32_t, 6> reads;   // slots
   c10::SmallVector<uint32_t, 3> writes;  // slots that it makes
@@ -67,6 +69,9 @@ void put(List& list, uint32_t value) {
   }
 }
 
+/// The slot that a call reads for an operand of its node.
+uint32_t read_slot(const Program& program, const Step& call, size_t operand);
+
 /// Fills in `reads` and `writes` from the piece or the node.
 void find_uses(const Program& program, Step& step);
 
@@ -88,7 +93,7 @@ Program inline_fills(Program program);
 /// Merges pieces where that saves memory traffic.
 Program fuse(Program program);
 
-/// Values that are cheap to compute again are not stored.
+/// Values that are cheap to compute again are not stored, or not until a call needs them again.
 Program recompute(Program program);
 
 /// A reduction to few results becomes one to more of them, and a second one over those.

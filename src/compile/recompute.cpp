@@ -1,6 +1,7 @@
 // Pass: what is cheap to compute from values that are there anyway is computed again where it is
 // needed, instead of being stored and read. What a training step keeps from forward to backward
-// becomes less: of a chain of element-wise operators one tensor, not one per operator.
+// becomes less: of a chain of element-wise operators one tensor, not one per operator. A call needs
+// its operands in memory: what only a call of long after needs again is made again before it.
 #include "compile/cost.h"
 #include "compile/program.h"
 
@@ -37,6 +38,15 @@ class Recomputer {
         shrink(step);
       }
     }
+    for (uint32_t step = 0; step < program_.steps.size(); ++step) {
+      if (program_.steps[step].kind == Step::Kind::piece) {
+        const auto writes = program_.steps[step].writes;
+        for (uint32_t slot : writes) {
+          find_lifetimes();
+          make_again(step, slot);
+        }
+      }
+    }
   }
 
  private:
@@ -45,8 +55,12 @@ class Recomputer {
   std::vector<uint32_t> candidates(uint32_t step) const;
   uint32_t last_reader(const std::vector<uint32_t>& values) const;
   bool available(uint32_t slot, uint32_t until) const;
-  std::optional<Recipe> find_recipe(uint32_t step, const std::vector<uint32_t>& values) const;
+  bool is_plain(uint32_t slot) const;
+  std::optional<Recipe> find_recipe(uint32_t step, const std::vector<uint32_t>& values,
+                                    uint32_t until) const;
   bool apply(uint32_t step, const Recipe& recipe);
+  void make_again(uint32_t step, uint32_t slot);
+  void read_instead(Step& reader, uint32_t slot, uint32_t other) const;
 
   Program& program_;
   bool changed_ = true;
@@ -92,15 +106,19 @@ bool Recomputer::available(uint32_t slot, uint32_t until) const {
   return last_use_[slot] >= until && !program_.slots[slot].fresh;
 }
 
+/// A value that is made once, read, and forgotten.
+bool Recomputer::is_plain(uint32_t slot) const {
+  const Slot& s = program_.slots[slot];
+  return s.base < 0 && !s.cleared && !s.survives && s.nbytes >= kSmallest && writers_[slot] == 1 &&
+         overwritten_[slot] == kForever && !readers_[slot].empty();
+}
+
 /// Values that only kernels read.
 std::vector<uint32_t> Recomputer::candidates(uint32_t step) const {
   std::vector<uint32_t> found;
   for (uint32_t slot : program_.steps[step].writes) {
-    const Slot& s = program_.slots[slot];
-    const bool plain = s.base < 0 && !s.cleared && !s.survives && s.nbytes >= kSmallest &&
-                       writers_[slot] == 1 && overwritten_[slot] == kForever &&
-                       !readers_[slot].empty();
-    if (plain && std::all_of(readers_[slot].begin(), readers_[slot].end(), [&](uint32_t reader) {
+    if (is_plain(slot) &&
+        std::all_of(readers_[slot].begin(), readers_[slot].end(), [&](uint32_t reader) {
           return reader != step && program_.steps[reader].kind == Step::Kind::piece;
         })) {
       found.push_back(slot);
@@ -117,10 +135,10 @@ uint32_t Recomputer::last_reader(const std::vector<uint32_t>& values) const {
   return last;
 }
 
-std::optional<Recipe> Recomputer::find_recipe(uint32_t step,
-                                              const std::vector<uint32_t>& values) const {
+/// `until`: the step by which they are computed again for the last time.
+std::optional<Recipe> Recomputer::find_recipe(uint32_t step, const std::vector<uint32_t>& values,
+                                              uint32_t until) const {
   const Piece& piece = program_.steps[step].piece;
-  const uint32_t until = last_reader(values);
   Recipe recipe;
   recipe.values = values;
   recipe.terms.assign(piece.terms.size(), 0);
@@ -282,7 +300,7 @@ void Recomputer::shrink(uint32_t step) {
   // Alone each must be possible.
   std::vector<std::pair<int, uint32_t>> alone;  // cost, slot
   for (uint32_t slot : candidates(step)) {
-    if (const std::optional<Recipe> recipe = find_recipe(step, {slot})) {
+    if (const std::optional<Recipe> recipe = find_recipe(step, {slot}, last_reader({slot}))) {
       alone.emplace_back(recipe->cost, slot);
     }
   }
@@ -291,7 +309,7 @@ void Recomputer::shrink(uint32_t step) {
     values.push_back(slot);
   }
   while (!values.empty()) {
-    const std::optional<Recipe> recipe = find_recipe(step, values);
+    const std::optional<Recipe> recipe = find_recipe(step, values, last_reader(values));
     int64_t bytes = 0;
     for (uint32_t slot : values) {
       bytes += program_.slots[slot].nbytes;
@@ -306,6 +324,61 @@ void Recomputer::shrink(uint32_t step) {
     values.erase(std::find(values.begin(), values.end(), dearest->second));
     alone.erase(dearest);
   }
+}
+
+void Recomputer::read_instead(Step& reader, uint32_t slot, uint32_t other) const {
+  if (reader.kind == Step::Kind::piece) {
+    for (Access& access : reader.piece.accesses) {
+      access.slot = access.slot == slot ? other : access.slot;
+    }
+  } else {
+    const GraphNode& node = program_.graph->nodes[reader.node];
+    for (uint32_t k = 0; k < node.operands.size(); ++k) {
+      if (read_slot(program_, reader, k) == slot) {
+        reader.instead.emplace_back(k, other);
+      }
+    }
+  }
+  find_uses(program_, reader);
+}
+
+/// A large value that a call needs again after long is forgotten meanwhile.
+void Recomputer::make_again(uint32_t step, uint32_t slot) {
+  if (!is_plain(slot) || program_.slots[slot].nbytes < kRemakeBytes) {
+    return;
+  }
+  const auto readers = readers_[slot];
+  size_t late = 0;  // the first reader after the longest time without one
+  uint32_t longest = 0;
+  for (size_t i = 1; i < readers.size(); ++i) {
+    if (program_.steps[readers[i]].kind == Step::Kind::product || readers[i] == step) {
+      return;
+    }
+    if (readers[i] - readers[i - 1] > longest) {
+      longest = readers[i] - readers[i - 1];
+      late = i;
+    }
+  }
+  if (longest < kRemakeSteps || program_.steps[readers[late]].kind != Step::Kind::call) {
+    return;
+  }
+  const uint32_t call = readers[late];
+  const std::optional<Recipe> recipe = find_recipe(step, {slot}, call);
+  if (!recipe || recipe->kept > 0 || recipe->cost > kRecomputeCost) {
+    return;
+  }
+  Step made;
+  made.kind = Step::Kind::piece;
+  made.piece = make_piece(program_.steps[step].piece, *recipe, program_.steps[call]);
+  made.node = program_.steps[call].node;
+  made.position = program_.steps[call].position;
+  const uint32_t other = program_.new_slot(program_.slots[slot].nbytes);
+  read_instead(made, slot, other);
+  for (size_t i = late; i < readers.size(); ++i) {
+    read_instead(program_.steps[readers[i]], slot, other);
+  }
+  program_.steps.insert(program_.steps.begin() + call, std::move(made));
+  changed_ = true;
 }
 
 }  // namespace

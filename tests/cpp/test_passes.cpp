@@ -583,6 +583,44 @@ TEST_F(Passes, RecomputeReadsNothingThatIsOverwritten) {
   EXPECT_EQ(text(compile::recompute(program)), text(program));
 }
 
+/// A value that two calls need, the second long after the first.
+torch::Tensor sort_twice(const torch::Tensor& x, const std::function<void()>& meanwhile) {
+  torch::Tensor a = x.neg();
+  torch::Tensor sorted = std::get<0>(a.sort(1));
+  meanwhile();
+  for (int i = 0; i < 20; ++i) {
+    sorted = std::get<0>(sorted.sort(i % 2));
+  }
+  return sorted + std::get<0>(a.sort(0));
+}
+
+TEST_F(Passes, RecomputeMakesLargeValuesAgainForCallsOfLongAfter) {
+  torch::Tensor x = input({256, 256});
+  const Program before = lowered([&] { return Tensors{sort_twice(x, [] {})}; });
+  const Program after = compile::recompute(before);
+  ASSERT_EQ(after.steps.size(), before.steps.size() + 1);
+  const compile::Step& first = after.steps[0];
+  const compile::Step& made = after.steps[after.steps.size() - 3];
+  const compile::Step& call = after.steps[after.steps.size() - 2];
+  ASSERT_EQ(made.kind, compile::Step::Kind::piece);
+  ASSERT_EQ(call.kind, compile::Step::Kind::call);
+  EXPECT_EQ(made.reads, first.reads);
+  EXPECT_EQ(made.writes[0], after.slots.size() - 1);
+  EXPECT_EQ(call.reads[0], made.writes[0]);
+  EXPECT_EQ(after.steps[1].reads, first.writes);
+  EXPECT_NE(text(after).find("call aten::sort(slot" + std::to_string(made.writes[0]) + " "),
+            std::string::npos);
+}
+
+TEST_F(Passes, RecomputeKeepsSmallValuesAndThoseWhoseSourceIsOverwrittenForCalls) {
+  torch::Tensor small = input({32, 32});
+  torch::Tensor x = input({256, 256});
+  const Program program = lowered([&] {
+    return Tensors{sort_twice(small, [] {}), sort_twice(x, [&] { x.zero_(); })};
+  });
+  EXPECT_EQ(text(compile::recompute(program)), text(program));
+}
+
 // ---- split reductions
 
 TEST_F(Passes, SplitReductionsCutsLongRows) {

@@ -213,6 +213,30 @@ def test_the_bits_do_not_depend_on_the_threads(threads):
         assert torch.equal(one, many)
 
 
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_what_a_later_call_needs_again_is_made_again(overwrite, tmp_path):
+    log = tmp_path / "log"
+    x = torch.randn(300, 300)
+
+    def program(x):
+        a = x.mul(2).neg()
+        result = a.sort(1).values
+        if overwrite:
+            x.fill_(3)
+        for i in range(20):
+            result = result.sort(i % 2).values
+        return result + a.sort(0).values + a
+
+    on_lazy = x.to("lazy")
+    run(on_lazy)
+    with torch_lazy.config.override(compile_log=str(log)):
+        actual = program(on_lazy)
+        torch_lazy.mark_step()  # with what is written
+    assert torch.equal(actual.cpu(), program(x))
+    last = log.read_text().rsplit("pass reuse", 1)[1].splitlines()
+    assert sum("= neg" in line for line in last) == (1 if overwrite else 2)
+
+
 def test_an_index_out_of_range_is_eagers_error():
     table = lazily(5, 8)
     y = nn.functional.embedding(torch.tensor([1, 9], device="lazy"), table) * 2

@@ -62,8 +62,8 @@ uint32_t Interpreter::view_of(uint32_t slot, const Layout& layout) {
 Interpreter::Interpreter(std::shared_ptr<const Graph> graph, const Schedule& schedule)
     : graph_(std::move(graph)) {
   const Graph& g = *graph_;
-  views_of_slot_.resize(g.slots);
-  fresh_bytes_.assign(g.slots, -1);
+  views_of_slot_.resize(schedule.last_use.size());
+  fresh_bytes_.assign(schedule.last_use.size(), -1);
   for (const Parameter& parameter : g.parameters) {
     if (parameter.fresh) {
       fresh_bytes_[parameter.slot] = parameter.nbytes;
@@ -79,7 +79,9 @@ Interpreter::Interpreter(std::shared_ptr<const Graph> graph, const Schedule& sch
     Instruction& instruction = instructions_[i];
     instruction.node = &node;
     for (size_t k = 0; k < node.operands.size(); ++k) {
-      instruction.operands.push_back(view_of(node.operands[k], d.operands[k]));
+      auto instead = schedule.instead.find({i, k});
+      const uint32_t slot = instead == schedule.instead.end() ? node.operands[k] : instead->second;
+      instruction.operands.push_back(view_of(slot, d.operands[k]));
     }
     for (const Write& write : d.writes) {
       const uint32_t base = node.operands[write.operand];

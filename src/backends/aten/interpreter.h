@@ -7,17 +7,21 @@
 #include <c10/util/SmallVector.h>
 
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <utility>
 #include <vector>
 
 namespace torch_lazy {
 
-/// When nodes are executed and slots are used for the last time: the order need not be the graph's.
+/// When nodes are executed and slots are used for the last time: the order need not be the graph's,
+/// and there may be more slots than the graph has.
 struct Schedule {
   std::vector<size_t> time;      // by node
   std::vector<size_t> last_use;  // by slot
   std::vector<char> outlives;    // by slot: its data must be there, unchanged, after the run
   std::vector<char> called;      // by node: whether it is executed here at all
+  std::map<std::pair<size_t, size_t>, uint32_t> instead;  // by node and operand: another slot
 
   /// Every node, in the graph's order.
   static Schedule in_order(const Graph& graph);

@@ -139,8 +139,8 @@ CpuPlan::CpuPlan(const std::shared_ptr<const Graph>& graph)
   Schedule schedule;
   schedule.called.assign(graph_->nodes.size(), 0);
   schedule.time.assign(graph_->nodes.size(), 0);
-  schedule.last_use.assign(graph_->slots, 0);
-  schedule.outlives.assign(graph_->slots, 0);
+  schedule.last_use.assign(program_.slots.size(), 0);
+  schedule.outlives.assign(program_.slots.size(), 0);
   for (size_t b = 0; b < batches_.size(); ++b) {
     if (batches_[b].call) {
       const uint32_t node = batches_[b].node;
@@ -148,9 +148,14 @@ CpuPlan::CpuPlan(const std::shared_ptr<const Graph>& graph)
       schedule.time[node] = b;
     }
   }
-  for (uint32_t slot = 0; slot < graph_->slots; ++slot) {
+  for (uint32_t slot = 0; slot < program_.slots.size(); ++slot) {
     schedule.last_use[slot] = memory_.last_use[slot];
     schedule.outlives[slot] = program_.slots[slot].survives;
+  }
+  for (const compile::Step& step : program_.steps) {
+    for (const auto& [operand, slot] : step.instead) {
+      schedule.instead[{step.node, operand}] = slot;
+    }
   }
   // A call writes into its base only where the memory plan says so.
   for (size_t b = 0; b < batches_.size(); ++b) {
@@ -444,7 +449,7 @@ void CpuPlan::execute(const PreparedBatch& batch, Frame& frame) const {
     }
   }
   for (uint32_t slot : batch.done) {
-    if (slot < graph_->slots && interpreter_->has_views(slot)) {
+    if (interpreter_->has_views(slot)) {
       interpreter_->drop(slot, run, frame.state);
     } else if (run.slots[slot]) {
       run.slots[slot] = c10::Storage();
@@ -467,7 +472,7 @@ void CpuPlan::find_memory_to_free() {
     std::sort(done.begin(), done.end());
     done.erase(std::unique(done.begin(), done.end()), done.end());
     for (uint32_t slot : done) {
-      if (has_storage[slot] || (slot < graph_->slots && interpreter_->has_views(slot))) {
+      if (has_storage[slot] || interpreter_->has_views(slot)) {
         batches_[b].done.push_back(slot);
       }
     }
