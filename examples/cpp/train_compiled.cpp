@@ -19,7 +19,8 @@ std::vector<double> train(const torch::Device& device, bool compiled) {
   torch::manual_seed(0);
   torch::nn::Sequential net(torch::nn::Linear(16, 32), torch::nn::ReLU(), torch::nn::Linear(32, 4));
   net->to(device);
-  torch::optim::SGD optimizer(net->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
+  torch::optim::AdamW optimizer(net->parameters(), torch::optim::AdamWOptions(0.01));
+  torch::optim::StepLR schedule(optimizer, /*step_size=*/5, /*gamma=*/0.5);
 
   auto step = [&](const std::vector<torch::Tensor>& batch) -> std::vector<torch::Tensor> {
     optimizer.zero_grad();
@@ -30,14 +31,8 @@ std::vector<double> train(const torch::Device& device, bool compiled) {
   };
 
   torch_lazy::CompileOptions options;
-  options.state = [&] {
-    std::vector<torch::Tensor> state = torch_lazy::state_of(*net);
-    for (torch::Tensor& tensor : torch_lazy::state_of(optimizer)) {
-      state.push_back(std::move(tensor));
-    }
-    return state;
-  };
-  options.numbers = [&] { return torch_lazy::rates_of(optimizer); };
+  options.state = [&] { return torch_lazy::state_of(*net); };
+  options.optimizers = {&optimizer};
   torch_lazy::CompiledFunction fast = torch_lazy::compile(step, options);
 
   std::vector<double> losses;
@@ -46,6 +41,7 @@ std::vector<double> train(const torch::Device& device, bool compiled) {
     const auto y = torch::randint(4, {8}, torch::kLong).to(device);
     const std::vector<torch::Tensor> results = compiled ? fast({x, y}) : step({x, y});
     losses.push_back(results[0].item<double>());
+    schedule.step();
   }
   return losses;
 }

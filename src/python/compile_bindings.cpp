@@ -9,7 +9,6 @@
 #include <torch_lazy/backend.h>
 #include <torch_lazy/saved_graph.h>
 
-#include <ATen/ops/scalar_tensor.h>
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <memory>
@@ -19,23 +18,6 @@ namespace py = pybind11;
 
 namespace torch_lazy {
 namespace {
-
-bool is_double(const c10::IValue& number) {
-  return !number.isList() && number_value(number).isFloatingPoint();
-}
-
-/// Another number of the same kind: plain, or a tensor that stands for one.
-c10::IValue number_like(const c10::IValue& recorded, double number) {
-  TORCH_INTERNAL_ASSERT(is_double(recorded), "only floating-point numbers follow a rule");
-  if (!recorded.isTensor()) {
-    return recorded.isDouble() ? c10::IValue(number) : c10::IValue(c10::Scalar(number));
-  }
-  const at::Tensor& before = recorded.toTensor();
-  at::Tensor after = at::scalar_tensor(number, before.options());
-  after.unsafeGetTensorImpl()->set_wrapped_number(
-      before.unsafeGetTensorImpl()->is_wrapped_number());
-  return after;
-}
 
 /// A recording that can be replayed while its guards hold.
 struct Variant {

@@ -1,5 +1,8 @@
 // torch_lazy::compile: which calls are recorded and which are replayed.
+#include "base/metrics.h"
 #include "capture/tensor.h"
+#include "replay/number_rules.h"
+#include "replay/optimizer_states.h"
 #include "replay/recording.h"
 #include <torch_lazy/compile.h>
 
@@ -7,25 +10,21 @@
 #include <torch/nn/module.h>
 #include <torch/optim.h>
 
+#include <algorithm>
 #include <bit>
 #include <list>
+#include <optional>
 
 namespace torch_lazy {
 namespace {
 
-constexpr int kAttempts = 5;  // calls within which two in a row have to be alike
+constexpr int kAttempts = 5;        // calls within which two in a row have to be alike
+constexpr int64_t kMostSteps = 64;  // of an optimizer in one call
 
 using Tensors = std::vector<at::Tensor>;
 
-ReplayTensors pointers(const Tensors& known) {
-  ReplayTensors tensors;
-  for (const at::Tensor& tensor : known) {
-    tensors.known.push_back(&tensor);
-  }
-  return tensors;
-}
-
-std::vector<uint64_t> key_of(const Tensors& arguments, const std::vector<double>& numbers) {
+std::vector<uint64_t> key_of(const Tensors& arguments, const std::vector<double>& numbers,
+                             const std::vector<uint64_t>& optimizers) {
   std::vector<uint64_t> key{at::GradMode::is_enabled(),
                             static_cast<uint64_t>(c10::get_default_dtype_as_scalartype()),
                             arguments.size()};
@@ -41,6 +40,7 @@ std::vector<uint64_t> key_of(const Tensors& arguments, const std::vector<double>
   for (double number : numbers) {
     key.push_back(std::bit_cast<uint64_t>(number));
   }
+  key.insert(key.end(), optimizers.begin(), optimizers.end());
   return key;
 }
 
@@ -62,16 +62,26 @@ struct CompiledFunction::Calls {
   struct Signature {
     std::vector<uint64_t> key;
     std::unique_ptr<Recording> last;
+    std::optional<NumberRules> rules;  // there while `last` can be replayed
     bool trusted = false;
     int attempts = 0;
     uint64_t calls = 0;
     std::string given_up;
   };
 
+  /// Why a call is recorded.
+  enum class Purpose { learn, settle, check };
+
   Function function;
   CompileOptions options;
+  OptimizerStates optimizers;
   std::list<Signature> signatures;  // the latest first
   std::string reason;
+
+  Calls(Function f, CompileOptions o)
+      : function(std::move(f)),
+        options(std::move(o)),
+        optimizers({options.optimizers.begin(), options.optimizers.end()}) {}
 
   Signature& find(std::vector<uint64_t> key) {
     for (auto it = signatures.begin(); it != signatures.end(); ++it) {
@@ -96,38 +106,114 @@ struct CompiledFunction::Calls {
     if (is_recording() || !ready_to_replay()) {
       return function(arguments);
     }
-    Tensors known = arguments;
-    if (options.state) {
-      for (at::Tensor& tensor : options.state()) {
-        if (tensor.defined()) {
-          known.push_back(std::move(tensor));
-        }
+    const Tensors state = options.state ? options.state() : Tensors();
+    const std::vector<double> named = options.numbers ? options.numbers() : std::vector<double>();
+    optimizers.look();  // no code of the user's runs from here to the end of a replay
+    Signature& signature = find(key_of(arguments, named, optimizers.key()));
+    if (signature.given_up.empty()) {
+      reason = obstacle_in(state);
+      if (!reason.empty()) {
+        give_up(signature);
       }
     }
-    Signature& signature =
-        find(key_of(arguments, options.numbers ? options.numbers() : std::vector<double>()));
     if (!signature.given_up.empty()) {
       reason = signature.given_up;
       return function(arguments);
     }
-    ReplayTensors tensors = pointers(known);
+    ReplayTensors tensors = known_tensors(arguments, state);
+    Purpose purpose = Purpose::learn;
     if (signature.trusted && matches(*signature.last, tensors)) {
-      if (!is_check(++signature.calls)) {
-        reason.clear();
-        return replay(*signature.last, tensors);
+      std::vector<c10::IValue> numbers;
+      switch (signature.rules->numbers(*signature.last, optimizers.numbers(), numbers)) {
+        case NumberRules::Answer::known:
+          if (!is_check(++signature.calls)) {
+            reason.clear();
+            return replay_steps(signature, tensors, std::move(numbers));
+          }
+          purpose = Purpose::check;
+          break;
+        case NumberRules::Answer::unsure:
+          purpose = Purpose::settle;
+          break;
+        case NumberRules::Answer::other:
+          break;
       }
-    } else {
-      signature.trusted = false;
     }
-    return record(signature, arguments, known);
+    signature.trusted = purpose != Purpose::learn;
+    return record(signature, arguments, state, purpose);
   }
 
-  Tensors record(Signature& signature, const Tensors& arguments, const Tensors& known) {
+  /// Why a function with this state cannot be replayed, whatever it does.
+  std::string obstacle_in(const Tensors& state) const {
+    auto plain = [](const at::Tensor& tensor) { return tensor.defined() && !is_lazy(tensor); };
+    return std::any_of(state.begin(), state.end(), plain)
+               ? "a tensor of CompileOptions::state is not on the device lazy"
+               : optimizers.obstacle();
+  }
+
+  /// Arguments, named tensors, then those of the optimizers.
+  ReplayTensors known_tensors(const Tensors& arguments, const Tensors& state) const {
+    ReplayTensors tensors;
+    tensors.known.reserve(arguments.size() + 2 * state.size() + optimizers.tensors().size());
+    for (const at::Tensor& tensor : arguments) {
+      tensors.known.push_back(&tensor);
+    }
+    for (const at::Tensor& tensor : state) {
+      if (tensor.defined()) {
+        tensors.known.push_back(&tensor);
+      }
+    }
+    tensors.known.insert(tensors.known.end(), optimizers.tensors().begin(),
+                         optimizers.tensors().end());
+    return tensors;
+  }
+
+  Tensors replay_steps(const Signature& signature, const ReplayTensors& tensors,
+                       std::vector<c10::IValue> numbers) {
+    const std::vector<int64_t>& advance = signature.rules->advance();
+    size_t completed = 0;
+    Tensors results;
+    try {
+      results = replay(*signature.last, tensors, std::move(numbers), &completed);
+    } catch (...) {
+      for (size_t i = 0; i < advance.size(); ++i) {
+        *optimizers.counts()[i].steps += steps_begun(*signature.last, i, advance[i], completed);
+      }
+      throw;
+    }
+    for (size_t i = 0; i < advance.size(); ++i) {
+      *optimizers.counts()[i].steps += advance[i];
+    }
+    return results;
+  }
+
+  /// How many of a count's steps had written to the optimizer's tensors before an error.
+  int64_t steps_begun(const Recording& recording, size_t count, int64_t advance,
+                      size_t completed) const {
+    const size_t first = recording.given - optimizers.tensors().size();
+    const KnownTensor& written = recording.known[first + optimizers.counts()[count].tensor];
+    const std::vector<Version>& versions = recording.versions[written.buffer];
+    int64_t steps = 0;
+    for (int64_t k = 0; k < advance && !versions.empty(); ++k) {
+      steps += versions[versions.size() * k / advance].node < completed;
+    }
+    return steps;
+  }
+
+  Tensors record(Signature& signature, const Tensors& arguments, const Tensors& state,
+                 Purpose purpose) {
+    static metrics::Counter& recorded = metrics::counter("ReplayRecorded");
+    recorded.add();
     std::vector<uint32_t> donated(options.donate.begin(), options.donate.end());
     for (uint32_t place : donated) {
       TORCH_CHECK(place < arguments.size(), "torch_lazy::compile: donate names argument ", place,
                   ", but there are ", arguments.size());
     }
+    Tensors known;
+    for (const at::Tensor* tensor : known_tensors(arguments, state).known) {
+      known.push_back(*tensor);
+    }
+    OptimizerCall call{optimizers.numbers(), {}};
     const auto before = gradients_of(known);
     Recorder recorder(known, {}, std::move(donated));
     Tensors results = function(arguments);
@@ -141,34 +227,61 @@ struct CompiledFunction::Calls {
                                         : ResultGraph::needed);
     }
     auto recording = std::make_unique<Recording>(recorder.finish(results, graphs));
-    judge(signature, std::move(recording));
+    const std::string stepped = look_at_steps(call);
+    if (recording->obstacle.empty()) {
+      recording->obstacle = stepped;
+    }
+    judge(signature, std::move(recording), std::move(call), purpose);
     return results;
   }
 
-  void judge(Signature& signature, std::unique_ptr<Recording> recording) {
+  /// Finds out what a call did to the optimizers. Why it cannot be replayed; empty: it can.
+  std::string look_at_steps(OptimizerCall& call) {
+    const std::vector<uint64_t> key = optimizers.key();
+    optimizers.look();
+    const OptimizerNumbers& after = optimizers.numbers();
+    if (after.groups != call.before.groups || optimizers.key() != key) {
+      return "it changes an optimizer's learning rate or other options; do that, or step the "
+             "scheduler, outside of the function";
+    }
+    if (after.group_of != call.before.group_of) {
+      return "an optimizer makes its state";
+    }
+    for (size_t i = 0; i < after.steps.size(); ++i) {
+      call.advance.push_back(after.steps[i] - call.before.steps[i]);
+      if (call.advance[i] < 0 || call.advance[i] > kMostSteps) {
+        return "it sets an optimizer's step count from " + std::to_string(call.before.steps[i]) +
+               " to " + std::to_string(after.steps[i]);
+      }
+    }
+    return "";
+  }
+
+  void judge(Signature& signature, std::unique_ptr<Recording> recording, OptimizerCall call,
+             Purpose purpose) {
     ++signature.attempts;
     reason = recording->obstacle;
-    if (reason.empty() && signature.last && signature.last->obstacle.empty()) {
+    if (reason.empty() && signature.rules) {
       reason = difference(*signature.last, *recording);
       if (reason.empty()) {
-        const auto numbers = different_numbers(*signature.last, *recording);
-        if (!numbers.empty()) {
-          reason = recording->number_place(numbers[0]) +
-                   " is another one in each call; name it in CompileOptions::numbers";
-        }
+        reason = signature.rules->compare(*signature.last, *recording, call);
       }
-      const bool was_trusted = signature.trusted;
-      signature.trusted = reason.empty();
-      if (signature.trusted) {
+      if (reason.empty()) {
         signature.attempts = 0;
-        if (!was_trusted) {
+        if (!signature.trusted) {
+          signature.trusted = true;
           signature.last = std::move(recording);
         }
         return;
       }
-      if (was_trusted) {
+      if (purpose == Purpose::check) {
         return give_up(signature);
       }
+    }
+    signature.trusted = false;
+    signature.rules.reset();
+    if (recording->obstacle.empty()) {
+      signature.rules.emplace(*recording, std::move(call));
     }
     signature.last = std::move(recording);
     if (reason.empty()) {
@@ -182,6 +295,7 @@ struct CompiledFunction::Calls {
   void give_up(Signature& signature) const {
     signature.given_up = reason;
     signature.last.reset();
+    signature.rules.reset();
     signature.trusted = false;
     TORCH_WARN("torch_lazy::compile: a function is not replayed: ", reason,
                ". It runs as it would without compile.");
@@ -189,10 +303,8 @@ struct CompiledFunction::Calls {
 };
 
 CompiledFunction::CompiledFunction(Function function, CompileOptions options)
-    : calls_(std::make_unique<Calls>()) {
-  TORCH_CHECK(function, "torch_lazy::compile: there is no function");
-  calls_->function = std::move(function);
-  calls_->options = std::move(options);
+    : calls_(std::make_unique<Calls>(std::move(function), std::move(options))) {
+  TORCH_CHECK(calls_->function, "torch_lazy::compile: there is no function");
 }
 
 CompiledFunction::~CompiledFunction() = default;
@@ -227,32 +339,13 @@ Tensors state_of(const torch::nn::Module& module) {
 }
 
 Tensors state_of(const torch::optim::Optimizer& optimizer) {
-  namespace optim = torch::optim;
-  Tensors state;
-  // In the order of the parameters: the map's own is that of addresses.
-  const auto& kept = optimizer.state();
-  for (const optim::OptimizerParamGroup& group : optimizer.param_groups()) {
-    for (const at::Tensor& parameter : group.params()) {
-      auto found = kept.find(parameter.unsafeGetTensorImpl());
-      if (found == kept.end()) {
-        continue;
-      }
-      optim::OptimizerParamState* each = found->second.get();
-      if (auto* sgd = dynamic_cast<optim::SGDParamState*>(each)) {
-        state.push_back(sgd->momentum_buffer());
-      } else if (auto* adam = dynamic_cast<optim::AdamParamState*>(each)) {
-        state.insert(state.end(), {adam->exp_avg(), adam->exp_avg_sq(), adam->max_exp_avg_sq()});
-      } else if (auto* adamw = dynamic_cast<optim::AdamWParamState*>(each)) {
-        state.insert(state.end(), {adamw->exp_avg(), adamw->exp_avg_sq(), adamw->max_exp_avg_sq()});
-      } else if (auto* rms = dynamic_cast<optim::RMSpropParamState*>(each)) {
-        state.insert(state.end(), {rms->square_avg(), rms->momentum_buffer(), rms->grad_avg()});
-      } else if (auto* adagrad = dynamic_cast<optim::AdagradParamState*>(each)) {
-        state.push_back(adagrad->sum());
-      }
-    }
+  OptimizerStates states({&optimizer});
+  states.look();
+  Tensors tensors;
+  for (const at::Tensor* tensor : states.tensors()) {
+    tensors.push_back(*tensor);
   }
-  std::erase_if(state, [](const at::Tensor& tensor) { return !tensor.defined(); });
-  return state;
+  return tensors;
 }
 
 std::vector<double> rates_of(const torch::optim::Optimizer& optimizer) {

@@ -5,6 +5,7 @@
 #include <torch_lazy/backend.h>
 
 #include <ATen/ops/equal.h>
+#include <ATen/ops/scalar_tensor.h>
 
 #include <cstring>
 #include <sstream>
@@ -141,6 +142,25 @@ std::vector<uint32_t> different_numbers(const Recording& a, const Recording& b) 
     }
   }
   return different;
+}
+
+bool is_double(const c10::IValue& number) {
+  return !number.isList() && number_value(number).isFloatingPoint();
+}
+
+c10::IValue number_like(const c10::IValue& recorded, double number) {
+  if (recorded.isDouble()) {
+    return number;
+  }
+  TORCH_INTERNAL_ASSERT(is_double(recorded), "only floating-point numbers follow a rule");
+  if (!recorded.isTensor()) {
+    return c10::Scalar(number);
+  }
+  const at::Tensor& before = recorded.toTensor();
+  at::Tensor after = at::scalar_tensor(number, before.options());
+  after.unsafeGetTensorImpl()->set_wrapped_number(
+      before.unsafeGetTensorImpl()->is_wrapped_number());
+  return after;
 }
 
 }  // namespace torch_lazy

@@ -148,6 +148,12 @@ TORCH_LAZY_API std::string difference(const Recording& a, const Recording& b);
 /// The numbers in which two recordings differ.
 TORCH_LAZY_API std::vector<uint32_t> different_numbers(const Recording& a, const Recording& b);
 
+/// Whether a number of a recording is a floating-point one.
+TORCH_LAZY_API bool is_double(const c10::IValue& number);
+
+/// Another number of the same kind: plain, or a tensor that stands for one.
+TORCH_LAZY_API c10::IValue number_like(const c10::IValue& recorded, double number);
+
 /// The autograd graph behind a result.
 enum class ResultGraph : int {
   none,
@@ -218,9 +224,11 @@ struct ReplayTensors {
 TORCH_LAZY_API bool matches(const Recording& recording, ReplayTensors& tensors);
 
 /// Does what was recorded to other tensors, which match, and returns the results. `numbers`: those
-/// of this call; empty: the recorded ones. Raises eager's kind of error; what ran before stays.
+/// of this call; empty: the recorded ones. Raises eager's kind of error; what ran before stays, and
+/// `completed` says how many nodes did.
 TORCH_LAZY_API std::vector<at::Tensor> replay(const Recording& recording,
                                               const ReplayTensors& tensors,
-                                              std::vector<c10::IValue> numbers = {});
+                                              std::vector<c10::IValue> numbers = {},
+                                              size_t* completed = nullptr);
 
 }  // namespace torch_lazy

@@ -74,10 +74,12 @@ using Garbage = std::vector<c10::Storage>;
 /// One replay: its data on the way in and out.
 class Replay {
  public:
-  Replay(const Recording& recording, const ReplayTensors& tensors, std::vector<c10::IValue> numbers)
+  Replay(const Recording& recording, const ReplayTensors& tensors, std::vector<c10::IValue> numbers,
+         size_t& completed)
       : r_(recording),
         known_(tensors.known),
         buffers_(tensors.buffers),
+        completed_(completed),
         fresh_(recording, tensors.hosts) {
     made_.resize(r_.made.size());
     run_.numbers = numbers.empty() ? r_.numbers : std::move(numbers);
@@ -91,7 +93,9 @@ class Replay {
           run_.slots[slot] = copy_of(run_.slots[slot]);
         }
         execute(*r_.plan->executable, run_);
+        completed_ = r_.plan->graph->nodes.size();
       } catch (...) {
+        completed_ = run_.completed;
         fail(std::current_exception());
       }
     }
@@ -323,6 +327,7 @@ class Replay {
   const std::vector<const at::Tensor*>& known_;  // with gradients
   const std::vector<Buffer*>& buffers_;
   Run run_;
+  size_t& completed_;             // nodes, for the caller
   std::vector<uint32_t> shared_;  // slots of memory that must stay as it is
   FreshData fresh_;
   std::vector<c10::Storage> made_;  // by made buffer, when it is there
@@ -448,11 +453,14 @@ bool matches(const Recording& recording, ReplayTensors& tensors) {
 }
 
 std::vector<at::Tensor> replay(const Recording& recording, const ReplayTensors& tensors,
-                               std::vector<c10::IValue> numbers) {
+                               std::vector<c10::IValue> numbers, size_t* completed) {
   static metrics::Counter& replayed = metrics::counter("Replayed");
   replayed.add();
   ExecutionLock execution;
-  return Replay(recording, tensors, std::move(numbers))();
+  size_t nodes = 0;
+  size_t& ran = completed ? *completed : nodes;
+  ran = 0;
+  return Replay(recording, tensors, std::move(numbers), ran)();
 }
 
 }  // namespace torch_lazy
