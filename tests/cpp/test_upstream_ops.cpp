@@ -1,4 +1,5 @@
 // How a case of the operator tests is run and compared, and cases of more than one operator.
+#include "eager_bits.h"
 #include "upstream_ops.h"
 #include <torch_lazy/torch_lazy.h>
 
@@ -68,11 +69,6 @@ Tensors run(const Case& test, torch::Device device) {
   return results;
 }
 
-bool same_values(const torch::Tensor& a, const torch::Tensor& b) {
-  return a.is_floating_point() || a.is_complex() ? at::allclose(a, b, 0, 0, /*equal_nan=*/true)
-                                                 : at::equal(a, b);
-}
-
 void expect_same(const torch::Tensor& eager, const torch::Tensor& lazy) {
   ASSERT_EQ(eager.defined(), lazy.defined());
   if (!eager.defined()) {
@@ -85,7 +81,9 @@ void expect_same(const torch::Tensor& eager, const torch::Tensor& lazy) {
   EXPECT_EQ(eager.storage_offset(), lazy.storage_offset());
   EXPECT_EQ(eager.requires_grad(), lazy.requires_grad());
   const torch::Tensor read = lazy.detach().cpu();
-  EXPECT_TRUE(same_values(eager.detach(), read)) << "eager:\n" << eager << "\nlazy:\n" << read;
+  EXPECT_TRUE(torch_lazy_tests::same_values(read, eager.detach())) << "eager:\n"
+                                                                   << eager << "\nlazy:\n"
+                                                                   << read;
 }
 
 std::string executed_at_once() {
