@@ -42,9 +42,11 @@ class TORCH_LAZY_API SavedGraph {
 TORCH_LAZY_API SavedGraph load_graph(const std::string& path);
 
 /// Writes a recording whose first `arguments` known tensors are arguments; `known`: all of them, as
-/// they are to be found in the file, and `names` those of the others.
+/// they are to be found in the file, and `names` those of the others. `hosts`: the plain tensors
+/// that the function holds, which become constants.
 TORCH_LAZY_API void save_graph(const Recording& recording, size_t arguments,
                                const std::vector<at::Tensor>& known,
+                               const std::vector<at::Tensor>& hosts,
                                const std::vector<std::string>& names, const std::string& path);
 
 }  // namespace torch_lazy

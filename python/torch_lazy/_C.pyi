@@ -21,7 +21,12 @@ def call_tensors(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Tensor]:
 def recording_difference(a: Recording, b: Recording) -> str: ...
 def different_numbers(a: Recording, b: Recording) -> list[int]: ...
 def save_recording(
-    recording: Recording, arguments: int, known: list[Tensor], names: list[str], path: str
+    recording: Recording,
+    arguments: int,
+    known: list[Tensor],
+    hosts: list[Tensor],
+    names: list[str],
+    path: str,
 ) -> None: ...
 def load_graph(path: str) -> SavedGraph: ...
 

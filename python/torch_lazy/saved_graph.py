@@ -24,7 +24,8 @@ def save_graph(
     The function takes the tensors of `example_inputs`; in the file their kinds and sizes are fixed.
     It may be inference or a training step. To record it, it is called a few times; what these calls
     change (weights, the optimizer's state) is put back before it is saved. State that they make
-    (an optimizer's, at its first step) begins with zeros.
+    (an optimizer's, at its first step) begins with zeros. Plain tensors that it holds and moves to
+    the device are constants of the file.
 
     torch_lazy::load_graph in C++ and torch_lazy.load_graph here read it.
     """
@@ -55,7 +56,8 @@ def save_graph(
             else:
                 tensor.zero_()
     names = [variant.attempt.reach.names.get(id(t), "") for t in variant.slots]
-    _C.save_recording(variant.recording, len(inputs), known, names, os.fspath(path))
+    hosts = list(variant.slot_hosts)
+    _C.save_recording(variant.recording, len(inputs), known, hosts, names, os.fspath(path))
     for tensor, gradient in gradients:
         tensor.grad = gradient
 

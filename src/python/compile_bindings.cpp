@@ -208,7 +208,8 @@ void bind_compile(py::module_& m) {
   m.def("different_numbers", &different_numbers);
 
   m.def("save_recording", &save_graph, py::arg("recording"), py::arg("arguments"), py::arg("known"),
-        py::arg("names"), py::arg("path"), py::call_guard<py::gil_scoped_release>());
+        py::arg("hosts"), py::arg("names"), py::arg("path"),
+        py::call_guard<py::gil_scoped_release>());
   py::class_<SavedGraph>(m, "SavedGraph")
       .def(
           "__call__",

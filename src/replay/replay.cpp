@@ -50,17 +50,6 @@ c10::Storage draw_again(const Draw& draw) {
   return memory;
 }
 
-c10::Storage upload_again(const HostData& data, c10::ArrayRef<const at::Tensor*> hosts) {
-  if (data.argument < 0) {
-    return copy_of(data.constant);  // a run may write into it
-  }
-  const at::Tensor& host = *hosts[data.argument];
-  c10::Storage memory = allocate(data.nbytes);
-  BelowEverything below;
-  real_tensor(memory, data.layout).copy_(make_strided(host.storage(), host.key_set(), data.source));
-  return memory;
-}
-
 void lose(Buffer& buffer, std::shared_ptr<Failure> failure, GraphLock& lock) {
   Program& program = Program::instance();
   Value* value = program.make_value(buffer.nbytes);
@@ -351,6 +340,17 @@ bool matches_tensor(const KnownTensor& recorded, const at::Tensor& tensor) {
 }
 
 }  // namespace
+
+c10::Storage upload_again(const HostData& data, c10::ArrayRef<const at::Tensor*> hosts) {
+  if (data.argument < 0) {
+    return copy_of(data.constant);  // a run may write into it
+  }
+  const at::Tensor& host = *hosts[data.argument];
+  c10::Storage memory = allocate(data.nbytes);
+  BelowEverything below;
+  real_tensor(memory, data.layout).copy_(make_strided(host.storage(), host.key_set(), data.source));
+  return memory;
+}
 
 FreshData::FreshData(const Recording& recording, c10::ArrayRef<const at::Tensor*> hosts) {
   for (const Draw& draw : recording.draws) {

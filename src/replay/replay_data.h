@@ -25,6 +25,9 @@ class FreshData {
   std::vector<c10::Storage> uploaded_;
 };
 
+/// Data from the host as it is now, in new memory.
+c10::Storage upload_again(const HostData& data, c10::ArrayRef<const at::Tensor*> hosts);
+
 /// The error of a run, with the call that was recorded.
 std::shared_ptr<Failure> failure_of(const Recording& recording, const Run& run,
                                     const std::exception_ptr& error);

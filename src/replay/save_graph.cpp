@@ -3,6 +3,7 @@
 #include "capture/tensor.h"
 #include "replay/archive.h"
 #include "replay/recording.h"
+#include "replay/replay_data.h"
 #include "replay/saved_form.h"
 #include "runtime/executor.h"
 #include "runtime/real_tensor.h"
@@ -22,8 +23,12 @@ namespace {
 class GraphWriter {
  public:
   GraphWriter(const Recording& recording, size_t arguments, const std::vector<at::Tensor>& known,
-              const std::vector<std::string>& names)
-      : r_(recording), arguments_(arguments), known_(known), names_(names) {}
+              const std::vector<at::Tensor>& hosts, const std::vector<std::string>& names)
+      : r_(recording), arguments_(arguments), known_(known), names_(names) {
+    for (const at::Tensor& host : hosts) {
+      hosts_.push_back(&host);
+    }
+  }
 
   std::string contents() {
     check();
@@ -41,9 +46,9 @@ class GraphWriter {
   void check() const {
     TORCH_CHECK(r_.obstacle.empty(),
                 "torch_lazy.save_graph: the function cannot be saved: ", r_.obstacle);
-    TORCH_CHECK(r_.hosts.empty(),
-                "torch_lazy.save_graph: the function takes or holds plain tensors; give it tensors "
-                "on the device lazy");
+    TORCH_CHECK(r_.hosts.size() == hosts_.size(),
+                "torch_lazy.save_graph: the function takes plain tensors; give it tensors on the "
+                "device lazy");
     for (size_t i = 0; i < arguments_; ++i) {
       for (size_t j = 0; j < r_.known.size(); ++j) {
         TORCH_CHECK(i == j || r_.known[i].buffer != r_.known[j].buffer,
@@ -120,7 +125,7 @@ class GraphWriter {
     for (const HostData& upload : r_.uploads) {
       out_.layout(upload.layout);
       out_.number(static_cast<uint64_t>(upload.nbytes));
-      data(upload.constant, upload.nbytes);
+      data(upload_again(upload, hosts_), upload.nbytes);
     }
   }
 
@@ -199,6 +204,7 @@ class GraphWriter {
   size_t arguments_;
   const std::vector<at::Tensor>& known_;
   const std::vector<std::string>& names_;
+  std::vector<const at::Tensor*> hosts_;
   ArchiveWriter out_;
 };
 
@@ -219,10 +225,11 @@ void write_file(const std::string& path, const std::string& contents) {
 }  // namespace
 
 void save_graph(const Recording& recording, size_t arguments, const std::vector<at::Tensor>& known,
-                const std::vector<std::string>& names, const std::string& path) {
+                const std::vector<at::Tensor>& hosts, const std::vector<std::string>& names,
+                const std::string& path) {
   std::string contents(kGraphMagic);
   contents.append(reinterpret_cast<const char*>(&kGraphForm), sizeof(kGraphForm));
-  contents += GraphWriter(recording, arguments, known, names).contents();
+  contents += GraphWriter(recording, arguments, known, hosts, names).contents();
   const Hash sum = hash_bytes(contents, kGraphForm);
   contents.append(reinterpret_cast<const char*>(sum.data()), sizeof(sum));
   write_file(path, contents);

@@ -122,7 +122,7 @@ class SavedGraphs : public ::testing::Test {
     const Recording recording = recorder.finish(results, std::vector<ResultGraph>(results.size()));
     ASSERT_EQ(recording.obstacle, "");
     state.fill_(1);
-    save_graph(recording, 1, {x, state}, {"state"}, path);
+    save_graph(recording, 1, {x, state}, {}, {"state"}, path);
   }
 
   std::string contents() const {
@@ -152,6 +152,26 @@ TEST_F(SavedGraphs, run_and_keep_their_state) {
     expect_close(results[1], state[0]);
     expect_close(results[2], x * at::tensor({1.0F, 2.0F, 3.0F}));
     expect_close(graph.state()[0].second, state);
+  }
+}
+
+TEST_F(SavedGraphs, have_plain_tensors_as_constants) {
+  const at::Tensor held = at::arange(12, at::kFloat).view({3, 4});
+  at::Tensor x = at::ones({4, 2}).to(at::kLazy);
+  sync();
+  Recorder recorder({x}, {held});
+  const Tensors results{x + held.t().slice(1, 0, 2).to(at::kLazy)};
+  const Recording recording = recorder.finish(results, {ResultGraph::none});
+  ASSERT_EQ(recording.obstacle, "");
+  EXPECT_THROW(save_graph(recording, 1, {x}, {}, {}, path), c10::Error);
+  save_graph(recording, 1, {x}, {held}, {}, path);
+  const at::Tensor saved = held.clone();
+  held.zero_();  // later than the file
+  SavedGraph graph = load_graph(path);
+  EXPECT_EQ(graph.state().size(), 0U);
+  for (int i = 0; i < 3; ++i) {
+    const at::Tensor y = at::full({4, 2}, i);
+    expect_close(graph({y.to(at::kFloat)})[0], y + saved.t().slice(1, 0, 2));
   }
 }
 
