@@ -35,8 +35,17 @@ struct PreparedLaunch {
   Launch launch;
   KernelPtr kernel;
   size_t first_pointer = 0;  // in the run's tables
+  size_t pointers = 0;
   size_t first_scalar = 0;
   bool scalars_are_there = false;  // they are those of the launch before it
+};
+
+/// Where a pointer that a kernel gets comes from.
+struct PointerSource {
+  enum class Kind : uint8_t { scratch, arena, storage };
+  Kind kind = Kind::storage;
+  uint32_t slot = 0;   // storage
+  int64_t offset = 0;  // in bytes, from the arena's or the storage's beginning
 };
 
 /// A copy of a base's content, made before a write that is not in place and not of everything.
@@ -100,6 +109,7 @@ class CpuPlan : public Executable {
   };
 
   void prepare_batches();
+  void prepare_pointers(PreparedLaunch& prepared);
   void execute(const PreparedBatch& batch, Frame& frame) const;
   void prepare_commit(Frame& frame) const;
   void allocate_for(const PreparedBatch& batch, Frame& frame) const;
@@ -125,7 +135,7 @@ class CpuPlan : public Executable {
   std::vector<LastVersion> last_versions_;
   std::unique_ptr<Interpreter> interpreter_;
   AtenPlan fallback_;
-  size_t pointers_ = 0;
+  std::vector<PointerSource> pointers_;  // of all launches, in order
   size_t scalars_ = 0;
 };
 
@@ -242,8 +252,7 @@ void CpuPlan::prepare_batches() {
                    ? static_cast<uint32_t>(program_.slots[slot].base)
                    : slot;
       });
-      prepared.first_pointer = pointers_;
-      pointers_ += prepared.launch.slots.size();
+      prepare_pointers(prepared);
       // One optimizer's kernels for many tensors have the same numbers.
       if (!batch.launches.empty() &&
           batch.launches.back().launch.scalars == prepared.launch.scalars) {
@@ -285,6 +294,25 @@ void CpuPlan::prepare_batches() {
   }
 }
 
+/// One table for all launches: a run goes through it from end to end.
+void CpuPlan::prepare_pointers(PreparedLaunch& prepared) {
+  Launch& launch = prepared.launch;
+  prepared.first_pointer = pointers_.size();
+  prepared.pointers = launch.slots.size();
+  for (size_t k = 0; k < launch.slots.size(); ++k) {
+    PointerSource source;
+    source.slot = launch.slots[k];
+    source.offset = launch.offsets[k];
+    if (launch.scratch[k]) {
+      source.kind = PointerSource::Kind::scratch;
+    } else if (const Home& home = memory_.homes[source.slot]; home.kind == Home::Kind::arena) {
+      source.kind = PointerSource::Kind::arena;
+      source.offset += home.offset;
+    }
+    pointers_.push_back(source);
+  }
+}
+
 char* CpuPlan::address(uint32_t slot, Frame& frame) const {
   const Home& home = memory_.homes[slot];
   if (home.kind == Home::Kind::arena) {
@@ -303,7 +331,7 @@ void CpuPlan::run(Run& run) {
   }
   run.slots.resize(program_.slots.size());
   Arena arena(memory_.arena_bytes);
-  Frame frame{run, arena, interpreter_->begin(), std::vector<void*>(pointers_),
+  Frame frame{run, arena, interpreter_->begin(), std::vector<void*>(pointers_.size()),
               std::vector<int64_t>(scalars_)};
   size_t next = 0;
   bool overwritten = false;
@@ -532,12 +560,20 @@ void CpuPlan::multiply(const PreparedBatch& batch, Frame& frame) const {
 
 void CpuPlan::launch(const PreparedBatch& batch, Frame& frame) const {
   for (const PreparedLaunch& prepared : batch.launches) {
-    const Launch& l = prepared.launch;
-    for (size_t k = 0; k < l.slots.size(); ++k) {
-      frame.pointers[prepared.first_pointer + k] =
-          l.scratch[k] ? nullptr : address(l.slots[k], frame) + l.offsets[k];
+    const size_t end = prepared.first_pointer + prepared.pointers;
+    for (size_t k = prepared.first_pointer; k < end; ++k) {
+      const PointerSource& source = pointers_[k];
+      if (source.kind == PointerSource::Kind::arena) {
+        frame.pointers[k] = frame.arena.at(source.offset);
+      } else if (source.kind == PointerSource::Kind::storage) {
+        frame.pointers[k] = address(source.slot, frame) + source.offset;
+      }
     }
-    for (size_t k = 0; k < l.scalars.size() && !prepared.scalars_are_there; ++k) {
+    if (prepared.scalars_are_there) {
+      continue;
+    }
+    const Launch& l = prepared.launch;
+    for (size_t k = 0; k < l.scalars.size(); ++k) {
       frame.scalars[prepared.first_scalar + k] = argument_bits(l.scalars[k], frame.run);
     }
   }
