@@ -159,6 +159,10 @@ class Interpreter {
       default:
         if (is_reduction(instruction.op)) {
           accumulate(instruction.op, type, operands[0], accumulators_[place]);
+        } else if (is_scan(instruction.op)) {
+          accumulate(instruction.op, type, operands[0], accumulators_[place]);
+          const Scalar& total = accumulators_[place].value;
+          value = make_scalar(type, total.number, total.integer);
         } else {
           value = apply(instruction.op, type, operands);
         }
@@ -190,11 +194,13 @@ class Interpreter {
     Scalar& total = into.value;
     switch (op) {
       case Opcode::reduce_sum:
+      case Opcode::scan_sum:
         total.number += value.number;
         total.integer = static_cast<int64_t>(static_cast<uint64_t>(total.integer) +
                                              static_cast<uint64_t>(value.integer));
         break;
       case Opcode::reduce_prod:
+      case Opcode::scan_prod:
         total.number = first ? value.number : total.number * value.number;
         total.integer = first ? value.integer
                               : static_cast<int64_t>(static_cast<uint64_t>(total.integer) *

@@ -106,6 +106,11 @@ enum class Opcode : uint8_t {
   reduce_all,
   reduce_argmin,  // i64: the first position (inner dimensions flattened); NaN wins
   reduce_argmax,
+  // Scans: of an element and all before it in its row, inner dimensions flattened. Only in an
+  // `each`
+  // stage; products of floats are made in the order of the elements.
+  scan_sum,
+  scan_prod,
   // Effects.
   store,  // operand 0 through access `place`
   // Adds operand 0 to the element at access `place`, whose pointer is read_write. An element may be

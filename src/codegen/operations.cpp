@@ -114,6 +114,9 @@ constexpr Operation kTable[] = {
     {Opcode::reduce_argmin, "reduce_argmin", 1, kNumbers, i64, 8},
     {Opcode::reduce_argmax, "reduce_argmax", 1, kNumbers, i64, 8},
 
+    {Opcode::scan_sum, "scan_sum", 1, kNumbers, operand, 10},
+    {Opcode::scan_prod, "scan_prod", 1, kNumbers, operand, 10},
+
     {Opcode::store, "store", 1, kAll, nothing},
     {Opcode::accumulate, "accumulate", 1, kAll & ~kBoolean, nothing, 3},
     {Opcode::check, "check", 1, kBoolean, nothing},

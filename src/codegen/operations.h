@@ -46,6 +46,9 @@ constexpr int kTypes = static_cast<int>(Type::boolean) + 1;
 constexpr bool is_reduction(Opcode op) {
   return op >= Opcode::reduce_sum && op <= Opcode::reduce_argmax;
 }
+constexpr bool is_scan(Opcode op) {
+  return op == Opcode::scan_sum || op == Opcode::scan_prod;
+}
 constexpr bool is_effect(Opcode op) {
   return op >= Opcode::store && op <= Opcode::check;
 }

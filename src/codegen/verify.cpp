@@ -151,6 +151,9 @@ class Verifier {
     if (is_reduction(instruction.op) && in_row()) {
       fail("a row stage has nothing to reduce");
     }
+    if (is_scan(instruction.op) && in_row()) {
+      fail("a row stage has no elements to scan");
+    }
     check_place(instruction);
   }
 

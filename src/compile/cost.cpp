@@ -19,6 +19,22 @@ bool worth_merging(const Piece& first, const Piece& second, const Piece& merged)
   return true;
 }
 
+bool worth_scanning(const Piece& piece) {
+  constexpr int64_t kEnoughRows = 4;  // side by side
+  constexpr int64_t kLongRow = 32;    // elements
+  bool one_by_one = false;
+  for (const Term& term : piece.terms) {
+    one_by_one |= term.op == Opcode::scan_prod && codegen::is_float(term.type);
+    for (int k = 0; term.op == Opcode::store && k < piece.outer; ++k) {
+      if (piece.accesses[term.place].strides[k] == 1) {  // a lane has a row
+        return piece.sizes[k] >= kEnoughRows;
+      }
+    }
+  }
+  // Along a row a product of floats goes from lane to lane, no faster than PyTorch's.
+  return !one_by_one && piece.inner_elements() >= kLongRow;
+}
+
 int64_t tile_for(const Piece& piece, int64_t lanes) {
   if (piece.reduces()) {
     return std::min<int64_t>(lanes, 64);

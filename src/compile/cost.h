@@ -20,6 +20,9 @@ constexpr uint32_t kRemakeSteps = 16;
 /// Whether two pieces that fit together should become one: `merged` is what they would be.
 bool worth_merging(const Piece& first, const Piece& second, const Piece& merged);
 
+/// Whether a scan is faster as a kernel than as a call of PyTorch's. `piece` does nothing else.
+bool worth_scanning(const Piece& piece);
+
 /// Lanes that one unit of work covers along the last outer dimension.
 int64_t tile_for(const Piece& piece, int64_t lanes);
 

@@ -22,7 +22,8 @@ std::vector<int32_t> number_terms(const Piece& piece, int32_t root) {
     }
     const Term& term = piece.terms[index];
     if (term.op == Opcode::load || term.op == Opcode::index || is_reduction(term.op) ||
-        codegen::operation(term.op).cost > kRecomputeLimit || found.size() > 8) {
+        is_scan(term.op) || codegen::operation(term.op).cost > kRecomputeLimit ||
+        found.size() > 8) {
       return {};
     }
     found.push_back(index);

@@ -432,7 +432,7 @@ const OperatorRow* find_row(const OperatorInfo& op) {
     for (auto rows :
          {pointwise_rows(), reduction_rows(), normalization_rows(), shape_rows(), foreach_rows(),
           product_rows(), activation_rows(), arithmetic_rows(), batch_norm_rows(), indexing_rows(),
-          loss_rows(), optimizer_rows(), scatter_rows()}) {
+          loss_rows(), optimizer_rows(), scan_rows(), scatter_rows()}) {
       for (const OperatorRow& row : rows) {
         const bool fresh = made->emplace(row.name, &row).second;
         TORCH_INTERNAL_ASSERT(fresh, "two rows for ", row.name);

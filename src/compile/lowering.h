@@ -132,6 +132,7 @@ c10::ArrayRef<OperatorRow> arithmetic_rows();
 c10::ArrayRef<OperatorRow> batch_norm_rows();
 c10::ArrayRef<OperatorRow> indexing_rows();
 c10::ArrayRef<OperatorRow> loss_rows();
+c10::ArrayRef<OperatorRow> scan_rows();
 c10::ArrayRef<OperatorRow> scatter_rows();
 c10::ArrayRef<OperatorRow> optimizer_rows();
 

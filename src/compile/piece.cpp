@@ -93,7 +93,7 @@ std::vector<char> element_terms(const Piece& piece) {
     if (is_reduction(term.op)) {
       continue;
     }
-    bool varies = (term.op == Opcode::index && term.place >= piece.outer) ||
+    bool varies = is_scan(term.op) || (term.op == Opcode::index && term.place >= piece.outer) ||
                   (term.op == Opcode::accumulate && term.integer);
     for (int32_t operand : term.operands) {
       varies = varies || (operand >= 0 && result[operand]);
@@ -116,7 +116,7 @@ std::vector<char> element_terms(const Piece& piece) {
 bool has_order(const Piece& piece) {
   return std::any_of(piece.terms.begin(), piece.terms.end(), [](const Term& term) {
     return term.op == Opcode::reduce_argmax || term.op == Opcode::reduce_argmin ||
-           term.op == Opcode::accumulate;
+           term.op == Opcode::accumulate || is_scan(term.op);
   });
 }
 

@@ -19,6 +19,7 @@ namespace torch_lazy::compile {
 using codegen::has_access;
 using codegen::is_effect;
 using codegen::is_reduction;
+using codegen::is_scan;
 using codegen::is_write;
 using codegen::Opcode;
 using codegen::Type;

@@ -169,7 +169,7 @@ std::optional<Recipe> Recomputer::find_recipe(uint32_t step, const std::vector<u
       continue;
     }
     const Term& term = piece.terms[index];
-    if (is_reduction(term.op)) {
+    if (is_reduction(term.op) || is_scan(term.op)) {
       return std::nullopt;
     }
     if (term.op == Opcode::load) {

@@ -29,7 +29,8 @@ int64_t parts_of(int64_t size, int64_t wanted) {
 bool can_split(const Piece& piece, const std::vector<char>& element) {
   for (size_t i = 0; i < piece.terms.size(); ++i) {
     const Term& term = piece.terms[i];
-    if ((is_reduction(term.op) && !is_associative(term.op)) || term.op == Opcode::accumulate) {
+    if ((is_reduction(term.op) && !is_associative(term.op)) || term.op == Opcode::accumulate ||
+        is_scan(term.op)) {
       return false;
     }
     if (term.op == Opcode::check && !element[i]) {

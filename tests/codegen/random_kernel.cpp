@@ -234,6 +234,18 @@ class Generator {
                         position ? Type::i64 : type, std::max<int64_t>(bound, 6000), true});
   }
 
+  void make_scan() {
+    const bool product = chance(30);
+    const Type type = wide_type();
+    const Known a = clamp(value_of(type), product ? 1 : 8);
+    int64_t bound = a.bound;
+    for (int d = kernel().outer; d < kernel().rank(); ++d) {
+      bound *= std::max<int64_t>(problem_.sizes[d], 1);
+    }
+    add_known(append(product ? Opcode::scan_prod : Opcode::scan_sum, type, {a.value}), type,
+              std::max<int64_t>(bound, 1));
+  }
+
   // ---- Memory
   // ------------------------------------------------------------------------------------
 
@@ -443,6 +455,8 @@ class Generator {
         make_load();
       } else if (!in_row() && chance(20)) {
         make_reduction();
+      } else if (!in_row() && chance(10)) {
+        make_scan();
       } else if (chance(15)) {
         make_store();
       } else if (chance(6)) {

@@ -182,6 +182,8 @@ TEST(Verifier, SaysWhatIsWrong) {
       {"%12 = lt boolean %8 %0", "%12 = lt boolean %10 %0", "instruction 12 (lt): %10 is no value"},
       {"%9 = reduce_argmax i64 %7", "%9 = exp f32 %8",
        "instruction 9 (exp): %8, a reduction, has its result only after the stage"},
+      {"store i64 access 2 %9", "%11 = scan_sum f32 %8",
+       "instruction 11 (scan_sum): a row stage has no elements to scan"},
       {"%13 = convert bf16 %8", "%13 = reduce_any boolean %4\n%14 = exp bf16 %13",
        "instruction 14 (exp): %13, a reduction"},
       {"store bf16 access 1 %13", "%14 = neg bf16 %13",

@@ -137,7 +137,7 @@ TEST_F(Passes, LowerCallsWhatItDoesNotKnowAndKeepsProducts) {
   torch::Tensor x = input({8, 16});
   torch::Tensor w = input({4, 16});
   torch::Tensor bias = input({4});
-  Program program = lowered([&] { return Tensors{torch::addmm(bias, x, w.t()).cumsum(0)}; });
+  Program program = lowered([&] { return Tensors{torch::addmm(bias, x, w.t()).logcumsumexp(0)}; });
   EXPECT_EQ(lines(program), R"(
 step 0: product slot1 Float[8,16] slot2 Float[16,4] -> slot5
 step 1: piece outer (8,4) inner ()
@@ -145,7 +145,7 @@ step 1: piece outer (8,4) inner ()
   %1 = load f32 slot0 (0,1)
   %2 = add f32 %0 %1
   store f32 slot3 (4,1) %2
-step 2: call aten::cumsum(slot3 Float[8,4]) -> slot4
+step 2: call aten::logcumsumexp(slot3 Float[8,4]) -> slot4
 )");
 }
 
@@ -217,12 +217,12 @@ step 4: piece outer (64,64) inner ()
 TEST_F(Passes, ShareMakesEqualCallsOnce) {
   torch::Tensor x = input({64});
   Program program = lowered([&] {
-    torch::Tensor a = x.cumsum(0);
-    torch::Tensor b = x.cumsum(0);
+    torch::Tensor a = x.logcumsumexp(0);
+    torch::Tensor b = x.logcumsumexp(0);
     return Tensors{a * b};
   });
   EXPECT_EQ(lines(compile::share(program)), R"(
-step 0: call aten::cumsum(slot0 Float[64]) -> slot1
+step 0: call aten::logcumsumexp(slot0 Float[64]) -> slot1
 step 1: piece outer (64) inner ()
   %0 = load f32 slot1 (1)
   %1 = mul f32 %0 %0
@@ -260,7 +260,7 @@ TEST_F(Passes, ShareLeavesCallsWithNumbersAndWhatCallsRead) {
   Program read = lowered([&] {
     torch::Tensor a = x.exp();
     torch::Tensor b = x.exp();
-    return Tensors{a.neg(), b.cumsum(0)};
+    return Tensors{a.neg(), b.logcumsumexp(0)};
   });
   EXPECT_EQ(text(compile::share(read)), text(read));
 }
@@ -421,7 +421,7 @@ TEST_F(Passes, InlineFillsKeepsZerosThatAreReadBeforeSums) {
   torch::Tensor places = torch::zeros({3}, torch::kLong).to(torch::kLazy);
   Program program = lowered([&] {
     torch::Tensor zeros = torch::zeros({5, 8}, kLazy);
-    torch::Tensor before = zeros.cumsum(0);
+    torch::Tensor before = zeros.logcumsumexp(0);
     zeros.index_add_(0, places, x);
     return Tensors{zeros, before};
   });
@@ -467,7 +467,7 @@ TEST_F(Passes, FuseStoresWhatACallReads) {
   torch::Tensor x = input({64});
   Program program = lowered([&] {
     torch::Tensor y = x.exp();
-    return Tensors{y.cumsum(0), y.neg()};
+    return Tensors{y.logcumsumexp(0), y.neg()};
   });
   EXPECT_EQ(lines(compile::fuse(program)), R"(
 step 0: piece outer (64) inner ()
@@ -476,9 +476,9 @@ step 0: piece outer (64) inner ()
   store f32 slot1 (1) %1
   %3 = neg f32 %1
   store f32 slot3 (1) %3
-step 1: call aten::cumsum(slot1 Float[64]) -> slot2
+step 1: call aten::logcumsumexp(slot1 Float[64]) -> slot2
 )");
-  Program chain = lowered([&] { return Tensors{x.exp().cumsum(0).neg()}; });
+  Program chain = lowered([&] { return Tensors{x.exp().logcumsumexp(0).neg()}; });
   EXPECT_EQ(text(compile::fuse(chain)), text(chain));
 }
 
@@ -494,6 +494,43 @@ TEST_F(Passes, FuseKeepsTheOrderThatPositionsAndSumsNeed) {
   auto sums = [&] { return torch::zeros({4}, kLazy).index_put_({places}, x, true); };
   EXPECT_EQ(steps([&] { return Tensors{x.sum(), sums()}; }), 1);
   EXPECT_EQ(steps([&] { return Tensors{x.t().sum(), sums()}; }), 2);
+}
+
+TEST_F(Passes, FuseMergesScansWithWhatComesBeforeAndAfter) {
+  torch::Tensor x = input({16, 64});
+  Program program = lowered([&] { return Tensors{x.neg().cumsum(1).abs()}; });
+  EXPECT_EQ(lines(compile::fuse(program)), R"(
+step 0: piece outer (16) inner (64)
+  %0 = load f32 slot0 (64,1)
+  %1 = neg f32 %0
+  %2 = convert f64 %1
+  %3 = scan_sum f64 %2
+  %4 = convert f32 %3
+  %5 = abs f32 %4
+  store f32 slot3 (64,1) %5
+)");
+  auto steps = [&](const std::function<std::vector<torch::Tensor>()>& record) {
+    return compile::fuse(lowered(record)).steps.size();
+  };
+  // Scans of one dimension go together; those of two do not, nor do sums in another order.
+  EXPECT_EQ(steps([&] { return Tensors{x.cumsum(1), x.cumsum(1).cumsum(1)}; }), 1);
+  EXPECT_EQ(steps([&] { return Tensors{x.cumsum(1).cumsum(0)}; }), 2);
+  EXPECT_EQ(steps([&] { return Tensors{x.cumsum(1).sum(1)}; }), 1);
+  EXPECT_EQ(steps([&] { return Tensors{x.cumsum(1).sum()}; }), 2);
+  EXPECT_EQ(steps([&] { return Tensors{x.flip(1).cumsum(1)}; }), 1);
+  EXPECT_EQ(steps([&] { return Tensors{x.cumsum(1).flip(1).cumsum(1)}; }), 2);
+}
+
+TEST_F(Passes, ScansAreNotSplitAndNotComputedAgain) {
+  torch::Tensor x = input({32768});
+  Program rows = lowered([&] { return Tensors{x.cumsum(0).sum()}; });
+  EXPECT_EQ(text(compile::split_reductions(compile::fuse(rows))), text(compile::fuse(rows)));
+  torch::Tensor y = input({64, 64});
+  Program kept = compile::fuse(lowered([&] {
+    torch::Tensor sums = y.cumsum(1);
+    return Tensors{sums.sum(1), sums.mm(y).sin().mul(sums.t())};
+  }));
+  EXPECT_EQ(text(compile::recompute(kept)), text(kept));
 }
 
 TEST_F(Passes, FuseReadsSumsWhenTheyAreComplete) {
@@ -665,7 +702,7 @@ TEST_F(Passes, SplitReductionsLeavesSumsInMemory) {
 
 TEST_F(Passes, DropDeadTakesAwayPiecesThatStoreNothing) {
   torch::Tensor x = input({8, 8});
-  Program program = lowered([&] { return Tensors{x.neg(), x.abs(), x.mm(x), x.cumsum(0)}; });
+  Program program = lowered([&] { return Tensors{x.neg(), x.abs(), x.mm(x), x.logcumsumexp(0)}; });
   EXPECT_EQ(text(compile::drop_dead(program)), text(program));
   std::vector<char> unused(program.slots.size(), 0);
   unused[program.steps[0].writes[0]] = 1;
@@ -678,7 +715,7 @@ step 1: piece outer (8,8) inner ()
   %1 = abs f32 %0
   store f32 slot2 (8,1) %1
 step 2: product slot0 Float[8,8] slot0 Float[8,8] -> slot3
-step 3: call aten::cumsum(slot0 Float[8,8]) -> slot4
+step 3: call aten::logcumsumexp(slot0 Float[8,8]) -> slot4
 )");
   EXPECT_EQ(lines(compile::drop_dead(program)), R"(
 step 0: piece outer (8,8) inner ()
@@ -686,7 +723,7 @@ step 0: piece outer (8,8) inner ()
   %1 = abs f32 %0
   store f32 slot2 (8,1) %1
 step 1: product slot0 Float[8,8] slot0 Float[8,8] -> slot3
-step 2: call aten::cumsum(slot0 Float[8,8]) -> slot4
+step 2: call aten::logcumsumexp(slot0 Float[8,8]) -> slot4
 )");
 }
 
@@ -742,7 +779,7 @@ TEST_F(Passes, ReuseLeavesWhatIsNeededOrNotItsOwn) {
            },
            [&] { return x.mm(x).t().contiguous().mm(x); },
            [&] { return x.neg().mm(x); },
-           [&] { return x.cumsum(0).neg().mm(x); },
+           [&] { return x.logcumsumexp(0).neg().mm(x); },
            [&] { return x.mm(x).flip(0).mm(x); },
        }) {
     Program program = compile::reuse(lowered([&] { return Tensors{record()}; }));

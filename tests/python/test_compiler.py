@@ -61,6 +61,8 @@ ONE_KERNEL = {
     "reshaped": lambda x, w: (x.reshape(2, 3, 40) + 1).reshape(6, 5, 8).neg(),
     "bfloat16 inside": lambda x, w: (x.bfloat16() * 2 + 1).relu().float(),
     "comparison and choice": lambda x, w: torch.where(x > w, x, w).masked_fill(x.isnan(), 0),
+    "cumulative sum": lambda x, w: (x * 2 + w).cumsum(-1).sin() + x,
+    "cumulative sum of another dimension": lambda x, w: (x * 2 + w).cumsum(0).softmax(0),
     "filled": lambda x, w: torch.zeros_like(x) + torch.full((40,), 2.5, device=x.device) + w,
 }
 

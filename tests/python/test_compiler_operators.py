@@ -668,6 +668,83 @@ def test_over_dimensions(case, dtype, lying):
     check(case, dtype, lying)
 
 
+@cases(
+    unary("cumsum", lambda x: x.cumsum(1), lambda m: (m(3, 200, 5),)),
+    unary("cumsum-row", lambda x: (x * 2).cumsum(-1).sin(), lambda m: (m(3, 100),)),
+    unary("cumsum-first", lambda x: x.cumsum(0).sum(0), lambda m: (m(50, 4, 5),)),
+    unary("cumsum-softmax", lambda x: x.softmax(1).cumsum(1), lambda m: (m(4, 70),)),
+    unary("cumsum-flip", lambda x: x.flip(1).cumsum(1).flip(1), lambda m: (m(4, 70),)),
+    unary("cumsum-reshape", lambda x: x.cumsum(1).view(4, 7, 10).sum(1), lambda m: (m(4, 70),)),
+    unary("cumsum-two", lambda x: x.cumsum(1).cumsum(0) + x.cumsum(0), lambda m: (m(40, 70),)),
+    unary("cumsum-one", lambda x: [x.cumsum(1), x[0, 0, 0].cumsum(0)], lambda m: (m(3, 1, 5),)),
+    unary("cumsum-dtype", lambda x: x.cumsum(1, dtype=torch.float64), lambda m: (m(3, 64),)),
+    unary("cumsum-to-int", lambda x: x.cumsum(1, dtype=torch.int64), lambda m: (m(3, 64),),
+          grad=False),
+    unary("cumsum-out", lambda x: torch.cumsum(x, 1, out=torch.zeros_like(x)),
+          lambda m: (m(5, 64),), grad=False),
+    unary("cumsum-in-place", lambda x: x.clone().cumsum_(1), lambda m: (m(5, 64),)),
+    unary("cumsum-turned", lambda x: torch.cumsum(x.clone(), 1).t().cumsum(1),
+          lambda m: (m(40, 40),)),
+    unary("cumprod", lambda x: x.cumprod(0), lambda m: (m.positive(20, 8),), grad=False),
+    unary("cumprod-middle", lambda x: x.cumprod(1).sin(), lambda m: (m.positive(3, 9, 8),),
+          grad=False),
+)  # fmt: skip
+def test_scans(case, dtype, lying):
+    check(case, dtype, lying)
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64], ids=str
+)
+def test_scans_of_integers(dtype):
+    def calls(x):
+        return [
+            x.cumsum(1),
+            x.cumsum(0),
+            x.cumprod(1),
+            x.cumsum(0, dtype=torch.int16),
+            x.cumsum(1, dtype=torch.float32),
+        ]
+
+    case = Case("integers", calls, lambda m: (m.ints(2, 50, 300, dtype=torch.long).to(dtype),))
+    check(case, dtype, "plain")
+
+
+def test_scans_of_special_numbers():
+    inf, nan = float("inf"), float("nan")
+    values = [1.0, inf, 2.0, -inf, 3.0] + [0.0] * 40 + [nan] + [1.0] * 20
+
+    def calls(x):
+        return [x.cumsum(0), x[4:].cumsum(0), x[:3].expand(40, 3).t().cumsum(1)]
+
+    case = Case("special", calls, lambda m: (m.special(*values),), grad=False)
+    check(case, torch.float64, "plain")
+
+
+# Where it does not pay PyTorch's kernel is called: cost.cpp.
+@pytest.mark.parametrize(
+    ("call", "left"),
+    [
+        (lambda x: x.view(-1, 8).cumsum(1), 1),
+        (lambda x: x.view(-1, 3).cumsum(0), 1),
+        (lambda x: x.cumprod(1), 1),
+        (lambda x: x.cumsum(1), 0),
+        (lambda x: x.cumsum(0), 0),
+        (lambda x: x.cumprod(0), 0),
+    ],
+)
+def test_scans_where_they_pay(call, left):
+    x = torch.rand(48, 64)
+    on_device = x.to(DEVICE)
+    torch_lazy.sync()
+    metrics.reset()
+    with config.override(compiler="force", plan_cache=0):
+        have = call(on_device)
+        torch_lazy.sync(wait=True)
+    assert metrics.counters().get("GraphCalls", 0) == left
+    torch.testing.assert_close(have.cpu(), call(x))
+
+
 # ---- Optimizers ----------------------------------------------------------------------------------
 
 OPTIMIZERS = {

@@ -27,8 +27,9 @@ StagePlan plan_stage(const Kernel& kernel, const Stage& stage, const Features& f
         plan.accesses.push_back(instruction.place);
       }
     }
-    if (is_reduction(instruction.op)) {
-      plan.reductions.push_back(i);
+    if (is_reduction(instruction.op) || is_scan(instruction.op)) {
+      plan.carried.push_back(i);
+      plan.scans |= is_scan(instruction.op);
       plan.needs_position |= is_position(instruction.op);
       plan.sums_floats |= instruction.op == Opcode::reduce_sum && is_float(instruction.type);
     }
@@ -37,7 +38,8 @@ StagePlan plan_stage(const Kernel& kernel, const Stage& stage, const Features& f
   }
   // An addition takes some cycles and can begin in each: a light body needs several accumulators to
   // keep the processor busy, a heavy one is busy by itself.
-  if (!plan.reductions.empty()) {
+  // What a scan carries on goes from vector to vector, so there is one of it.
+  if (!plan.carried.empty() && !plan.scans) {
     plan.unroll_in_row = plan.cost <= 12 ? 4 : plan.cost <= 30 ? 2 : 1;
   }
   if (is_heavy(plan.cost, features)) {
@@ -67,7 +69,7 @@ std::vector<int> vectors_for(const Kernel& kernel, const Features& features,
   size_t most = 0;
   for (const StagePlan& stage : stages) {
     cost += stage.cost;
-    most = std::max(most, stage.reductions.size() * (stage.needs_position ? 4 : 1));
+    most = std::max(most, stage.carried.size() * (stage.needs_position ? 4 : 1));
     most = std::max<size_t>(most, stage.accumulates ? 1 : 0);
   }
   if (is_heavy(cost, features)) {

@@ -1,7 +1,9 @@
 // Accumulators.
 #include "codegen/llvm/reduce.h"
 
+#include <algorithm>
 #include <limits>
+#include <numeric>
 
 namespace torch_lazy::codegen {
 namespace {
@@ -99,6 +101,62 @@ Values Reduction::enter(const Values& state, llvm::Value* value, llvm::Value* po
   }
   return {builder_.CreateSelect(enters, value, state[0]),
           builder_.CreateSelect(enters, position, state[1])};
+}
+
+int Reduction::scan_lanes() const {
+  return std::min(code_.lanes, code_.features.vector_bytes / size_of(type_));
+}
+
+llvm::Value* Reduction::scan(Values& state, llvm::Value* value, llvm::Value* mask) const {
+  const int lanes = code_.lanes;
+  llvm::Value* nothing = code_.splat(identity());
+  if (mask) {
+    value = builder_.CreateSelect(mask, value, nothing);
+  }
+  if (op_ == Opcode::reduce_prod && is_float(type_)) {
+    // A product of some elements may be infinite where what comes before them is 0.
+    llvm::Value* total = builder_.CreateExtractElement(state[0], uint64_t{0});
+    llvm::Value* totals = llvm::PoisonValue::get(value->getType());
+    for (int lane = 0; lane < lanes; ++lane) {
+      total = combine(total, builder_.CreateExtractElement(value, lane));
+      totals = builder_.CreateInsertElement(totals, total, lane);
+    }
+    state[0] = builder_.CreateVectorSplat(scan_lanes(), total);
+    return totals;
+  }
+  // A register at a time: of neighbours, then of neighbouring pairs and so on, the upper half takes
+  // the total of the lower one.
+  const int width = scan_lanes();
+  auto part = [&](llvm::Value* vector, int first) {
+    std::vector<int> places(width);
+    std::iota(places.begin(), places.end(), first);
+    return builder_.CreateShuffleVector(vector, places);
+  };
+  nothing = part(nothing, 0);
+  Values totals;
+  for (int first = 0; first < lanes; first += width) {
+    llvm::Value* total = part(value, first);
+    std::vector<int> places(width);
+    for (int half = 1; half < width; half *= 2) {
+      for (int lane = 0; lane < width; ++lane) {
+        places[lane] = lane & half ? (lane & -half) - 1 : width + lane;
+      }
+      total = combine(builder_.CreateShuffleVector(total, nothing, places), total);
+    }
+    totals.push_back(combine(state[0], total));
+    std::fill(places.begin(), places.end(), width - 1);
+    // The next register waits for one operation of this one only.
+    state[0] = combine(state[0], builder_.CreateShuffleVector(total, places));
+  }
+  for (int count = width; totals.size() > 1; count *= 2) {
+    std::vector<int> places(2 * count);
+    std::iota(places.begin(), places.end(), 0);
+    for (size_t i = 0; 2 * i < totals.size(); ++i) {
+      totals[i] = builder_.CreateShuffleVector(totals[2 * i], totals[2 * i + 1], places);
+    }
+    totals.resize(totals.size() / 2);
+  }
+  return totals[0];
 }
 
 Values Reduction::join(const Values& a, const Values& b) const {

@@ -21,6 +21,12 @@ class Reduction {
   Values enter(const Values& state, llvm::Value* value, llvm::Value* position,
                llvm::Value* mask) const;
 
+  /// Enters the lanes one after the other: gives for each the total up to it. The state has
+  /// `scan_lanes` lanes, all with the total of what has entered; those that the mask leaves out are
+  /// behind the others.
+  llvm::Value* scan(Values& state, llvm::Value* value, llvm::Value* mask) const;
+  int scan_lanes() const;
+
   /// All of the one side and all of the other, lane by lane.
   Values join(const Values& a, const Values& b) const;
 

@@ -110,16 +110,18 @@ void Stages::each_in_row(size_t stage, Copy& row) {
            run_code(stage, copies[0], bases, before);
          }
        });
-  for (size_t r = 0; r < plan.reductions.size(); ++r) {
-    const Reduction reduction = this->reduction(plan.reductions[r]);
+  for (size_t r = 0; r < plan.carried.size(); ++r) {
+    if (is_scan(kernel_.code[plan.carried[r]].op)) {
+      continue;  // nothing is left of it after the stage
+    }
+    const Reduction reduction = this->reduction(plan.carried[r]);
     for (int half = unroll / 2; half > 0; half /= 2) {
       for (int i = 0; i < half; ++i) {
         copies[i].accumulators[r] =
             reduction.join(copies[i].accumulators[r], copies[i + half].accumulators[r]);
       }
     }
-    row.values[plan.reductions[r]] =
-        reduction.result(reduction.join_lanes(copies[0].accumulators[r]));
+    row.values[plan.carried[r]] = reduction.result(reduction.join_lanes(copies[0].accumulators[r]));
   }
 }
 
@@ -239,9 +241,11 @@ void Stages::each_in_lanes(size_t stage, Copies& copies) {
          }
        });
   for (Copy& copy : copies) {
-    for (size_t r = 0; r < plan.reductions.size(); ++r) {
-      const int32_t place = plan.reductions[r];
-      copy.values[place] = reduction(place).result(copy.accumulators[r]);
+    for (size_t r = 0; r < plan.carried.size(); ++r) {
+      const int32_t place = plan.carried[r];
+      if (is_reduction(kernel_.code[place].op)) {
+        copy.values[place] = reduction(place).result(copy.accumulators[r]);
+      }
     }
     copy.accumulators.clear();
   }
@@ -289,11 +293,11 @@ void Stages::accumulate(size_t stage, Value* from, Value* to, Value* step, Copie
     }
     Value* end = least(add(i, length), to);
     unflatten(copies, code_.entered_loop(i, end, step, flatten(copies), one));
-    for (size_t r = 0; r < plan.reductions.size(); ++r) {
-      if (is_float_sum(plan.reductions[r])) {
+    for (size_t r = 0; r < plan.carried.size(); ++r) {
+      if (is_float_sum(plan.carried[r])) {
         for (size_t c = 0; c < copies.size(); ++c) {
           Values& sum = copies[c].accumulators[r];
-          sum = reduction(plan.reductions[r]).join(before[c].accumulators[r], sum);
+          sum = reduction(plan.carried[r]).join(before[c].accumulators[r], sum);
         }
       }
     }
@@ -304,24 +308,37 @@ void Stages::accumulate(size_t stage, Value* from, Value* to, Value* step, Copie
 
 // ---- Accumulators -------------------------------------------------------------------------------
 
+/// Of a scan: what it would be as a reduction.
 Reduction Stages::reduction(int32_t place) const {
   const Instruction& instruction = kernel_.code[place];
-  return Reduction(code_, instruction.op, kernel_.code[instruction.operands[0]].type);
+  const Opcode op = instruction.op == Opcode::scan_sum    ? Opcode::reduce_sum
+                    : instruction.op == Opcode::scan_prod ? Opcode::reduce_prod
+                                                          : instruction.op;
+  return Reduction(code_, op, kernel_.code[instruction.operands[0]].type);
 }
 
 bool Stages::is_float_sum(int32_t place) const {
   return kernel_.code[place].op == Opcode::reduce_sum && is_float(kernel_.code[place].type);
 }
 
+/// A scan that goes from lane to lane.
+bool Stages::is_along_lanes(int32_t place) const {
+  return is_scan(kernel_.code[place].op) && kernel_.lanes == Lanes::inner;
+}
+
 /// Empties the accumulators, all or those of float sums.
 void Stages::start(size_t stage, Copy& copy, bool sums_only) {
-  const std::vector<int32_t>& reductions = plan_.stages[stage].reductions;
-  copy.accumulators.resize(reductions.size());
-  for (size_t r = 0; r < reductions.size(); ++r) {
-    if (!sums_only || is_float_sum(reductions[r])) {
-      copy.accumulators[r] =
-          reduction(reductions[r]).start(memory_.lane_dimension() >= 0 ? code_.lanes : 1);
+  const std::vector<int32_t>& carried = plan_.stages[stage].carried;
+  copy.accumulators.resize(carried.size());
+  for (size_t r = 0; r < carried.size(); ++r) {
+    if (sums_only && !is_float_sum(carried[r])) {
+      continue;
     }
+    const Reduction reduction = this->reduction(carried[r]);
+    const int lanes = memory_.lane_dimension() < 0 ? 1
+                      : is_along_lanes(carried[r]) ? reduction.scan_lanes()
+                                                   : code_.lanes;
+    copy.accumulators[r] = reduction.start(lanes);
   }
 }
 
@@ -331,14 +348,14 @@ void Stages::run_code(size_t stage, Copy& copy, const Memory::Bases& bases, Valu
   for (int32_t access : plan_.stages[stage].fetched) {
     memory_.fetch(bases, access, {copy.lane, copy.mask, copy.count, &copy.values});
   }
-  size_t next_reduction = 0;
+  size_t next = 0;
   for (int32_t i = kernel_.stages[stage].begin; i < kernel_.stages[stage].end; ++i) {
     const Instruction& instruction = kernel_.code[i];
-    if (!is_reduction(instruction.op)) {
+    if (!is_reduction(instruction.op) && !is_scan(instruction.op)) {
       copy.values[i] = emit_instruction(instruction, copy, bases);
       continue;
     }
-    Values& accumulator = copy.accumulators[next_reduction++];
+    Values& accumulator = copy.accumulators[next++];
     Value* value = copy.values[instruction.operands[0]];
     Value* at = position;
     if (copy.lane) {
@@ -350,7 +367,14 @@ void Stages::run_code(size_t stage, Copy& copy, const Memory::Bases& bases, Valu
     }
     // With lanes outer a lane that is not there has an accumulator of its own, which nobody reads.
     Value* mask = kernel_.lanes == Lanes::inner ? copy.mask : nullptr;
+    if (copy.lane && is_along_lanes(i)) {
+      copy.values[i] = reduction(i).scan(accumulator, value, mask);
+      continue;
+    }
     accumulator = reduction(i).enter(accumulator, value, at, mask);
+    if (is_scan(instruction.op)) {
+      copy.values[i] = accumulator[0];
+    }
   }
 }
 

@@ -27,7 +27,7 @@ class Stages {
     llvm::Value* mask = nullptr;
     llvm::Value* count = nullptr;
     Values values;                     // by instruction
-    std::vector<Values> accumulators;  // by reduction of the stage at hand
+    std::vector<Values> accumulators;  // by what the stage at hand carries
   };
   using Copies = std::vector<Copy>;
 
@@ -49,6 +49,7 @@ class Stages {
   void start(size_t stage, Copy& copy, bool sums_only = false);
   Reduction reduction(int32_t place) const;
   bool is_float_sum(int32_t place) const;
+  bool is_along_lanes(int32_t place) const;
 
   void run_code(size_t stage, Copy& copy, const Memory::Bases& bases, llvm::Value* position);
   llvm::Value* emit_instruction(const Instruction& instruction, Copy& copy,

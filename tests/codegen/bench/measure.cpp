@@ -189,6 +189,30 @@ stage each
 stage row
   store f32 access 1 %1
 )"},
+    {"scan_rows", R"(kernel outer 1 inner 1 lanes inner
+pointer 0 f32 read
+pointer 1 f32 write
+access 0 pointer 0 [*, 1]
+access 1 pointer 1 [*, 1]
+stage each
+  %0 = load f32 access 0
+  %1 = convert f64 %0
+  %2 = scan_sum f64 %1
+  %3 = convert f32 %2
+  store f32 access 1 %3
+)"},
+    {"scan_columns", R"(kernel outer 1 inner 1 lanes outer
+pointer 0 f32 read
+pointer 1 f32 write
+access 0 pointer 0 [1, *]
+access 1 pointer 1 [1, *]
+stage each
+  %0 = load f32 access 0
+  %1 = convert f64 %0
+  %2 = scan_sum f64 %1
+  %3 = convert f32 %2
+  store f32 access 1 %3
+)"},
     {"sum_columns", R"(kernel outer 1 inner 1 lanes outer
 pointer 0 f32 read
 pointer 1 f32 write
@@ -329,7 +353,7 @@ void measure(const Row& row, tlc_target* target, int64_t rows, int64_t columns) 
   const auto function = reinterpret_cast<Function>(tlc_function(code));
 
   // Every dimension of this bench is rows, columns or both; a stride is that of a row of columns.
-  const bool across = std::string(row.name) == "sum_columns";
+  const bool across = std::string(row.name).ends_with("_columns");
   const bool transpose = std::string(row.name).starts_with("transpose");
   const int32_t turned = std::string(row.name) == "transpose" ? 0 : 1;
   std::vector<int64_t> numbers =
