@@ -32,13 +32,10 @@ struct Pass {
 
 /// After `lower`, in this order.
 constexpr Pass kPasses[] = {
-    {"share", share},
-    {"inline fills", inline_fills},
-    {"fuse", fuse},
-    {"recompute", recompute},
-    {"split reductions", split_reductions},
-    {"drop dead", drop_dead},
-    {"order products", order_products},
+    {"share", share},         {"inline fills", inline_fills},
+    {"fuse", fuse},           {"skip copies", skip_copies},
+    {"recompute", recompute}, {"split reductions", split_reductions},
+    {"drop dead", drop_dead}, {"order products", order_products},
     {"reuse", reuse},
 };
 

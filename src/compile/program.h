@@ -93,6 +93,10 @@ Program inline_fills(Program program);
 /// Merges pieces where that saves memory traffic.
 Program fuse(Program program);
 
+/// Products read what was copied only to lie otherwise, and write where their results are copied
+/// to.
+Program skip_copies(Program program);
+
 /// Values that are cheap to compute again are not stored, or not until a call needs them again.
 Program recompute(Program program);
 

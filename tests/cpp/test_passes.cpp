@@ -553,6 +553,114 @@ TEST_F(Passes, FuseLeavesAMapOfALongRowOutOfItsReduction) {
   EXPECT_EQ(text(compile::fuse(program)), text(program));
 }
 
+// ---- skip copies
+
+TEST_F(Passes, ProductsReadWhatWasCopied) {
+  torch::Tensor x = input({64, 32});
+  torch::Tensor w = input({64, 48});
+  Program program =
+      compile::fuse(lowered([&] { return Tensors{x.t().contiguous().mm(w.clone())}; }));
+  EXPECT_EQ(lines(program), R"(
+step 0: piece outer (32,64) inner ()
+  %0 = load f32 slot0 (1,32)
+  store f32 slot1 (64,1) %0
+step 1: piece outer (64,48) inner ()
+  %0 = load f32 slot2 (48,1)
+  store f32 slot3 (48,1) %0
+step 2: product slot1 Float[32,64] slot3 Float[64,48] -> slot4
+)");
+  program = compile::skip_copies(program);
+  EXPECT_EQ(lines(program), R"(
+step 0: product slot0 Float[32,64] slot2 Float[64,48] -> slot4
+)");
+  EXPECT_EQ(program.steps[0].product.a.layout.strides, (at::DimVector{1, 32}));
+  EXPECT_EQ(program.steps[0].product.b.layout.strides, (at::DimVector{48, 1}));
+}
+
+TEST_F(Passes, ProductsReadPartsAndBatchesThatWereCopied) {
+  torch::Tensor x = input({4, 32, 64});
+  torch::Tensor w = input({64, 48});
+  // As many dimensions as the copy has for one of the product's.
+  Program rows = compile::skip_copies(compile::fuse(lowered(
+      [&] { return Tensors{x.slice(2, 16, 48).reshape({128, 32}).mm(w.slice(0, 0, 32))}; })));
+  ASSERT_EQ(rows.steps.size(), 1);
+  EXPECT_EQ(rows.steps[0].product.a.layout.strides, (at::DimVector{64, 1}));
+  EXPECT_EQ(rows.steps[0].product.a.layout.offset, 16);
+  Program batches = compile::skip_copies(
+      compile::fuse(lowered([&] { return Tensors{x.transpose(1, 2).contiguous().bmm(x)}; })));
+  ASSERT_EQ(batches.steps.size(), 1);
+  EXPECT_EQ(batches.steps[0].product.a.layout.strides, (at::DimVector{2048, 1, 64}));
+}
+
+TEST_F(Passes, SkipCopiesLeavesWhatIsNeeded) {
+  torch::Tensor x = input({64, 64});
+  torch::Tensor y = input({8, 8, 64});
+  const std::function<Tensors()> programs[] = {
+      // The copy is a result, or read by a call.
+      [&] {
+        torch::Tensor copy = x.t().contiguous();
+        return Tensors{copy, copy.mm(x)};
+      },
+      [&] {
+        torch::Tensor copy = x.t().contiguous();
+        return Tensors{copy.logcumsumexp(0), copy.mm(x)};
+      },
+      // What was copied, or the copy, is overwritten.
+      [&] {
+        torch::Tensor z = x.mm(x);
+        torch::Tensor copy = z.t().contiguous();
+        z.add_(x);
+        return Tensors{z, copy.mm(x)};
+      },
+      [&] {
+        torch::Tensor copy = x.t().contiguous();
+        torch::Tensor product = copy.mm(x);
+        copy.select(0, 1).zero_();
+        return Tensors{product, copy};
+      },
+      // No matrix has such strides, or none that libraries read.
+      [&] { return Tensors{y.transpose(0, 1).reshape({64, 64}).mm(x)}; },
+      [&] { return Tensors{x.flip(1).mm(x)}; },
+      [&] { return Tensors{x.select(0, 0).expand({64, 64}).contiguous().mm(x)}; },
+      [&] { return Tensors{y.select(2, 0).contiguous().mm(y.select(1, 0))}; },
+  };
+  for (const auto& record : programs) {
+    const Program program = compile::fuse(lowered(record));
+    EXPECT_EQ(text(compile::skip_copies(program)), text(program));
+  }
+}
+
+TEST_F(Passes, ProductsWriteWhereTheirResultsAreCopied) {
+  torch::Tensor x = input({64, 64});
+  Program program = compile::skip_copies(
+      compile::fuse(lowered([&] { return Tensors{torch::cat({x.mm(x), x.mm(x.t())}, 1)}; })));
+  EXPECT_EQ(lines(program), R"(
+step 0: product slot0 Float[64,64] slot0 Float[64,64] -> slot3
+step 1: product slot0 Float[64,64] slot0 Float[64,64] -> slot3
+)");
+  for (int64_t part : {0, 1}) {
+    EXPECT_EQ(program.steps[part].product.out.layout.strides, (at::DimVector{128, 1}));
+    EXPECT_EQ(program.steps[part].product.out.layout.offset, part * 64);
+  }
+  // Also a result, or read otherwise, or a small part, or not in rows.
+  const std::function<Tensors()> others[] = {
+      [&] {
+        torch::Tensor product = x.mm(x);
+        return Tensors{product, torch::cat({product, x}, 1)};
+      },
+      [&] {
+        torch::Tensor product = x.mm(x);
+        return Tensors{product.sum(1), torch::cat({product, x}, 1)};
+      },
+      [&] { return Tensors{torch::cat({x.mm(x), x, x, x, x}, 1)}; },
+      [&] { return Tensors{x.mm(x).t().contiguous()}; },
+  };
+  for (const auto& record : others) {
+    const Program other = compile::fuse(lowered(record));
+    EXPECT_EQ(text(compile::skip_copies(other)), text(other));
+  }
+}
+
 // ---- recompute
 
 TEST_F(Passes, RecomputeStoresLess) {

@@ -81,6 +81,53 @@ def test_one_kernel(name):
     torch.testing.assert_close(y.cpu(), result("cpu"), rtol=1e-4, atol=1e-5)
 
 
+COPIES = {
+    "transposed": lambda x, w: x.t().contiguous() @ w,
+    "both": lambda x, w: x.t().clone(memory_format=torch.contiguous_format) @ w.clone(),
+    "part": lambda x, w: x[:, 8:32].contiguous() @ w[:24],
+    "rows of more dimensions": lambda x, w: x.view(4, 12, 48)[:, :, :24].reshape(48, 24) @ w[:24],
+    "batches": lambda x, w: torch.bmm(x.view(3, 16, 48).transpose(1, 2).contiguous(),
+                                      w.view(3, 16, 48)),
+    "double": lambda x, w: x.double().t() @ w.double().t().contiguous(),
+    "joined": lambda x, w: torch.cat([x @ w, w @ x, x.t() @ w], 1),
+    "joined rows": lambda x, w: torch.cat([x @ w, w @ x], 0),
+    "stacked": lambda x, w: torch.stack([x @ w, w @ x]),
+    "linear": lambda x, w: nn.functional.linear(x.t().contiguous(), w, w[0]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("products", ["own", "aten"])
+@pytest.mark.parametrize("name", COPIES)
+def test_products_need_no_copies(name, products):
+    torch.manual_seed(0)
+    x, w = torch.randn(48, 48), torch.randn(48, 48)
+    with torch_lazy.config.override(products=products, plan_cache=0):
+        y = COPIES[name](x.to("lazy"), w.to("lazy"))
+        found = counts(lambda: run(y))
+    assert found["Calls"] == 0
+    assert found["Kernels"] == {"linear": 1, "double": 2}.get(name, 0)
+    torch.testing.assert_close(y.cpu(), COPIES[name](x, w), rtol=1e-4, atol=1e-4)
+
+
+def test_copies_of_what_changes_stay():
+    def program(device):
+        torch.manual_seed(0)
+        x, w = torch.randn(48, 48).to(device), torch.randn(48, 48).to(device)
+        copy = x.t().contiguous()
+        x.mul_(2).add_(w)
+        kept = w.clone()
+        product = copy @ w
+        copy[3] = 0
+        joined = torch.cat([x @ w, kept], 1)
+        joined.add_(1)
+        return [product, copy @ w, x, joined, kept @ x]
+
+    found = program("lazy")
+    run(*found)
+    for have, want in zip(found, program("cpu"), strict=True):
+        torch.testing.assert_close(have.cpu(), want, rtol=1e-4, atol=1e-4)
+
+
 def test_an_optimizer_is_a_few_launches():
     parameters = [lazily(8, 3 + i % 5, grad=True) for i in range(100)]
     optimizer = torch.optim.AdamW(parameters, lr=1e-3)
