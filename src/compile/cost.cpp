@@ -11,12 +11,11 @@ bool worth_merging(const Piece& first, const Piece& second, const Piece& merged)
   if (merged.terms.size() > kMaxTerms || merged.accesses.size() > kMaxAccesses) {
     return false;
   }
-  // A map that is merged into a reduction over everything loses its parallel loop.
-  const bool grows = first.reduces() != second.reduces();
-  if (grows && merged.inner_elements() > kMaxRow) {
-    return false;
-  }
-  return true;
+  // What threads share, such as a map, must not become what they cannot: several passes over rows
+  // that scratch memory cannot hold either.
+  auto is_shared = [](const Piece& piece) { return !piece.reduces() || runs_in_parts(piece); };
+  return merged.inner_elements() <= kMaxRow || is_shared(merged) ||
+         !(is_shared(first) || is_shared(second));
 }
 
 bool worth_scanning(const Piece& piece) {

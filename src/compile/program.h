@@ -103,6 +103,9 @@ Program recompute(Program program);
 /// A reduction to few results becomes one to more of them, and a second one over those.
 Program split_reductions(Program program);
 
+/// Of a reduction over long rows: whether threads can share it, as it is or when it is split.
+bool runs_in_parts(const Piece& piece);
+
 /// Takes away what nothing needs.
 Program drop_dead(Program program);
 

@@ -3,6 +3,7 @@
 #include "compile/program.h"
 
 #include <algorithm>
+#include <cstdlib>
 
 namespace torch_lazy::compile {
 namespace {
@@ -33,10 +34,12 @@ bool can_split(const Piece& piece, const std::vector<char>& element) {
         is_scan(term.op)) {
       return false;
     }
-    if (term.op == Opcode::check && !element[i]) {
-      return false;
-    }
     if (!element[i]) {
+      const Access* access = has_access(term.op) ? &piece.accesses[term.place] : nullptr;
+      if (term.op == Opcode::check || term.op == Opcode::extent ||
+          (access && (!access->lookups.empty() || access->mask >= 0))) {
+        return false;
+      }
       continue;
     }
     // An element that needs the result of a reduction is computed in a second pass.
@@ -61,6 +64,35 @@ bool can_split(const Piece& piece, const std::vector<char>& element) {
   return true;
 }
 
+/// The dimension of a long row that gives the most even cut, of several the one that goes furthest
+/// through memory, and into how many parts.
+struct Cut {
+  int dim = -1;
+  int64_t parts = 1;
+};
+
+/// Between neighbours along a dimension, in all that is read.
+int64_t distance(const Piece& piece, int dim) {
+  int64_t elements = 0;
+  for (const Term& term : piece.terms) {
+    elements += term.op == Opcode::load ? std::abs(piece.accesses[term.place].strides[dim]) : 0;
+  }
+  return elements;
+}
+
+std::optional<Cut> find_cut(const Piece& piece) {
+  Cut cut;
+  const int64_t wanted = piece.inner_elements() / kChunk;
+  for (int k = piece.outer; k < piece.rank(); ++k) {
+    const int64_t found = parts_of(piece.sizes[k], wanted);
+    if (found > cut.parts ||
+        (found == cut.parts && found > 1 && distance(piece, k) > distance(piece, cut.dim))) {
+      cut = {k, found};
+    }
+  }
+  return cut.dim >= 0 ? std::optional<Cut>(cut) : std::nullopt;
+}
+
 /// The piece becomes its own second half; returns the first.
 std::optional<Piece> split_piece(Program& program, Piece& piece) {
   if (!piece.reduces() || piece.outer_elements() >= kEnoughRows ||
@@ -68,23 +100,11 @@ std::optional<Piece> split_piece(Program& program, Piece& piece) {
     return std::nullopt;
   }
   const std::vector<char> element = element_terms(piece);
-  if (!can_split(piece, element)) {
+  const std::optional<Cut> cut = find_cut(piece);
+  if (!cut || !can_split(piece, element)) {
     return std::nullopt;
   }
-  // The dimension that gives the most even cut.
-  const int64_t wanted = piece.inner_elements() / kChunk;
-  int best = -1;
-  int64_t parts = 1;
-  for (int k = piece.outer; k < piece.rank(); ++k) {
-    const int64_t found = parts_of(piece.sizes[k], wanted);
-    if (found > parts) {
-      parts = found;
-      best = k;
-    }
-  }
-  if (best < 0) {
-    return std::nullopt;
-  }
+  const auto [best, parts] = *cut;
   Piece first = piece;
   if (piece.sizes[best] != parts) {
     split(first, best, piece.sizes[best] / parts);
@@ -145,9 +165,6 @@ std::optional<Piece> split_piece(Program& program, Piece& piece) {
     }
     if (term.op == Opcode::load || term.op == Opcode::store) {
       Access access = piece.accesses[term.place];
-      if (!access.lookups.empty() || access.mask >= 0) {
-        return std::nullopt;
-      }
       access.strides.resize(static_cast<size_t>(piece.outer));
       access.strides.push_back(0);
       copy.place = static_cast<int32_t>(second.accesses.size());
@@ -155,8 +172,6 @@ std::optional<Piece> split_piece(Program& program, Piece& piece) {
     } else if (term.op == Opcode::argument) {
       second.scalars.push_back(piece.scalars[term.place]);
       copy.place = static_cast<int32_t>(second.scalars.size() - 1);
-    } else if (term.op == Opcode::extent) {
-      return std::nullopt;
     }
     moved[i] = static_cast<int32_t>(second.terms.size());
     second.terms.push_back(copy);
@@ -191,6 +206,11 @@ std::optional<Piece> split_piece(Program& program, Piece& piece) {
 }
 
 }  // namespace
+
+bool runs_in_parts(const Piece& piece) {
+  return can_split(piece, element_terms(piece)) &&
+         (piece.outer_elements() >= kEnoughRows || find_cut(piece));
+}
 
 Program split_reductions(Program program) {
   std::vector<Step> steps;

@@ -547,10 +547,26 @@ TEST_F(Passes, FuseReadsSumsWhenTheyAreComplete) {
   EXPECT_NE(text(fused.steps[2].piece).find("mul"), std::string::npos) << text(fused);
 }
 
-TEST_F(Passes, FuseLeavesAMapOfALongRowOutOfItsReduction) {
+TEST_F(Passes, FuseMergesAMapAndALongReductionThatThreadsCanShare) {
+  auto steps = [&](const std::function<std::vector<torch::Tensor>()>& record) {
+    return compile::fuse(lowered(record)).steps.size();
+  };
   torch::Tensor x = input({2, 1 << 17});
-  Program program = lowered([&] { return Tensors{x.exp().sum(1)}; });
-  EXPECT_EQ(text(compile::fuse(program)), text(program));
+  EXPECT_EQ(steps([&] { return Tensors{x.exp().sum(1)}; }), 1);
+  EXPECT_EQ(steps([&] {
+              torch::Tensor y = x.exp();
+              return Tensors{y, y.sum()};
+            }),
+            1);
+  torch::Tensor many = input({16, 65537});  // a prime number: no equal parts, but enough rows
+  EXPECT_EQ(steps([&] { return Tensors{many.exp().sum(1)}; }), 1);
+  torch::Tensor few = input({2, 65537});
+  EXPECT_EQ(steps([&] { return Tensors{few.exp().sum(1)}; }), 2);
+  EXPECT_EQ(steps([&] { return Tensors{x.exp().argmax(1)}; }), 2);
+  // A second pass over the row would have to wait for the first.
+  EXPECT_EQ(steps([&] { return Tensors{x / x.sum(1, true)}; }), 2);
+  EXPECT_EQ(steps([&] { return Tensors{(x - x.sum(1, true)).sum(1)}; }), 2);
+  EXPECT_EQ(steps([&] { return Tensors{x.sum(1), x.amax(1)}; }), 1);
 }
 
 // ---- skip copies
@@ -786,6 +802,21 @@ step 1: piece outer (2) inner (16)
   %0 = load f32 slot2 (16,1)
   %1 = reduce_sum f32 %0
   store f32 slot1 (1,0) %1
+)");
+}
+
+TEST_F(Passes, SplitReductionsCutsWhatIsFurthestApart) {
+  torch::Tensor x = input({512, 512});
+  Program program = compile::fuse(lowered([&] { return Tensors{x.t().contiguous().sum()}; }));
+  EXPECT_EQ(lines(compile::split_reductions(program)), R"(
+step 0: piece outer (64) inner (512,8)
+  %0 = load f32 slot0 (4096,1,512)
+  %1 = reduce_sum f32 %0
+  store f32 slot3 (1,0,0) %1
+step 1: piece outer () inner (64)
+  %0 = load f32 slot3 (1)
+  %1 = reduce_sum f32 %0
+  store f32 slot2 (0) %1
 )");
 }
 

@@ -128,6 +128,42 @@ def test_copies_of_what_changes_stay():
         torch.testing.assert_close(have.cpu(), want, rtol=1e-4, atol=1e-4)
 
 
+LONG = {
+    "loss": lambda x: ((x * 2 - 1) ** 2).mean(),
+    "also kept": lambda x: (lambda y: [y, y.sum(), y.amax()])(x.sin()),
+    "of rows": lambda x: x.exp().sum(1),
+    "of columns": lambda x: x.abs().sum(0),
+    "in place": lambda x: (lambda y: [y.mul_(2).add_(1).sum(), y])(x.clone()),
+    "two passes": lambda x: (lambda y: ((y - y.mean()) ** 2).mean())(x.sin()),
+    "transposed": lambda x: x.t().contiguous().sum(),
+    "cumulative": lambda x: x.flatten().cumsum(0).mean(),
+}
+
+
+@pytest.mark.parametrize("size", [(300, 700), (2, 65537), (70000, 3)], ids=str)
+@pytest.mark.parametrize("name", LONG)
+def test_long_reductions(name, size):
+    torch.manual_seed(0)
+    x = torch.randn(size)
+
+    def results(device):
+        return torch.utils._pytree.tree_leaves(LONG[name](x.to(device)))
+
+    bits = []
+    threads = torch.get_num_threads()
+    try:
+        for count in (1, 2, 7):
+            torch.set_num_threads(count)
+            found = results("lazy")
+            run(*found)
+            bits.append([y.cpu() for y in found])
+    finally:
+        torch.set_num_threads(threads)
+    for have, *others, want in zip(*bits, results("cpu"), strict=True):
+        torch.testing.assert_close(have, want, rtol=1e-4, atol=1e-3)
+        assert all(torch.equal(have, other) for other in others)
+
+
 def test_an_optimizer_is_a_few_launches():
     parameters = [lazily(8, 3 + i % 5, grad=True) for i in range(100)]
     optimizer = torch.optim.AdamW(parameters, lr=1e-3)
