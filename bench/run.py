@@ -53,7 +53,7 @@ def main() -> None:
         "replay.host": replay.host,
         "replay.saved-graph": lambda: replay.saved(args.cpp),
         "backend.speed": lambda: backend.speed(args.threads, args.turns // 2),
-        "backend.compile-time": backend.compile_time,
+        "backend.compile-time": lambda: backend.compile_time(args.threads),
         "backend.memory": lambda: backend.memory(args.cpp),
     }
     chosen = list(parts)
