@@ -543,6 +543,72 @@ def test_obstacles_are_told_once_and_results_are_right(device):
     assert "bernoulli" in str(told[0].message)
 
 
+def choice(x, y):
+    return torch.cond(x.sum() > 0, lambda x, y: x.sin() * y, lambda x, y: x.cos() + y, (x, y))
+
+
+def loop(x, y):
+    def go_on(count, x):
+        return count < y.size(0)
+
+    def body(count, x):
+        return count + 1, (x * 0.5).sin()
+
+    return torch._higher_order_ops.while_loop(go_on, body, (torch.zeros((), dtype=int), x))[1]
+
+
+def scanned(x, y):
+    return torch._higher_order_ops.scan(lambda sum, row: (sum + row, sum * row), y[0] * 0, x)
+
+
+@torch.compiler.nested_compile_region
+def region(x, y):
+    return (x @ y.t()).sin() @ y
+
+
+@pytest.mark.parametrize("function", [choice, loop], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("sign", [1, -1])
+def test_decisions_inside_a_graph_run_operator_by_operator(function, sign, device):
+    run = compiled(function, fullgraph=True)
+    x, y = torch.rand(4, 3) * sign, torch.randn(4, 3)
+    with pytest.warns(torch_lazy.CompileWarning, match="reads a number") as told:
+        for _ in range(5):
+            assert_same(run(*moved((x, y), device)), function(x, y), device)
+    assert len([w for w in told if w.category is torch_lazy.CompileWarning]) == 1
+
+
+def test_gradients_of_a_decision(device):
+    results = []
+    for run, where in ((compiled(choice, fullgraph=True), device), (choice, "cpu")):
+        inputs = [torch.ones(4, 3) / 2, torch.arange(12.0).view(4, 3)]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for sign in (1, -1, 1, -1, 1, -1):
+                given = [(x * sign).to(where).requires_grad_() for x in inputs]
+                run(*given).sum().backward()
+                results.append([x.grad for x in given])
+    for ours, theirs in zip(results[:6], results[6:], strict=True):
+        assert_same(ours, theirs, device)
+
+
+@pytest.mark.parametrize("function", [scanned, region], ids=["scan", "nested_compile_region"])
+def test_parts_of_graphs_are_recorded(function, device):
+    check_function(function, (torch.randn(4, 3), torch.randn(4, 3)), device)
+
+
+def test_checkpoints_are_recomputed(device):
+    class Checkpointed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(3, 3)
+
+        def forward(self, x):
+            block = lambda x: F.dropout(self.layer(x).tanh(), 0.0)  # noqa: E731
+            return torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)
+
+    check_training(Checkpointed(), [(torch.randn(4, 3),) for _ in range(3)], device)
+
+
 def test_errors_are_eagers(device):
     run = compiled(lambda table, index: table[index] * 2, fullgraph=True)
     table = torch.randn(4, 2).to(device)
