@@ -620,6 +620,52 @@ def test_errors_are_eagers(device):
             assert_same(result, table.cpu()[torch.tensor(index)] * 2, device)
 
 
+AT_POSITIONS = {
+    "index": lambda y, i: y[i],
+    "index of an index": lambda y, i: y[i[(i * 0 + 1).abs()]],
+    "index_select": lambda y, i: y.index_select(0, i),
+    "embedding": lambda y, i: F.embedding(i, y),
+    "gather": lambda y, i: y.gather(0, i[:, None]),
+    "index_add": lambda y, i: y.index_add(0, i, y[:2]),
+    "nll_loss": lambda y, i: F.nll_loss(y[:2], i),
+}
+
+
+@pytest.mark.parametrize("name", AT_POSITIONS)
+def test_errors_in_backward_are_eagers(name, device):
+    """Although backward has used up what forward saved when it finds the index."""
+
+    class Function(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, i):
+            y = x @ x.t()
+            ctx.save_for_backward(y, i)
+            return y.sum(1, keepdim=True) * x
+
+        @staticmethod
+        def backward(ctx, gradient):
+            y, i = ctx.saved_tensors
+            found = AT_POSITIONS[name]((y + gradient.sum()).exp(), i)
+            return gradient * found.sin().sum() + (y * 2).exp().sum(), None
+
+    def gradient(run, i, device):
+        x = torch.arange(12.0).view(4, 3).div(20).to(device).requires_grad_()
+        run(x, torch.tensor([0, i], device=device)).sum().backward()
+        return x.grad.cpu()
+
+    run = compiled(lambda x, i: Function.apply(x, i), fullgraph=True)
+    for i in (1, 2, 3):
+        torch.testing.assert_close(gradient(run, i, device), gradient(Function.apply, i, "cpu"))
+    with pytest.raises((IndexError, RuntimeError)) as expected:
+        gradient(Function.apply, 9, "cpu")
+    with pytest.raises(expected.type) as error:
+        gradient(run, 9, device)
+    message, where = str(error.value).split("\n")
+    assert message == str(expected.value)
+    assert "sum" not in where  # what the operator was merged with
+    torch.testing.assert_close(gradient(run, 2, device), gradient(Function.apply, 2, "cpu"))
+
+
 def test_an_error_while_recording_leaves_nothing_behind():
     run = compiled(lambda table, index: table[index] * 2, fullgraph=True)
     kept = None

@@ -4,6 +4,7 @@
 #include "backends/aten/interpreter.h"
 #include "backends/cpu/arena.h"
 #include "backends/cpu/arguments.h"
+#include "backends/cpu/index_error.h"
 #include "backends/cpu/kernel_library.h"
 #include "backends/cpu/product.h"
 #include "base/fault.h"
@@ -123,6 +124,7 @@ class CpuPlan : public Executable {
   void undo_moves(size_t batches, Run& run) const;
   void return_shared(Run& run, const std::vector<c10::Storage>& before) const;
   void forget_donated(std::vector<c10::Storage>& before) const;
+  void explain_index_error(size_t batch, Frame& frame) const;
 
   std::shared_ptr<const Graph> graph_;
   compile::Program program_;
@@ -356,8 +358,10 @@ void CpuPlan::run(Run& run) {
       throw;
     }
     if (run.only_attempt) {
+      if (frame.index_error) {
+        explain_index_error(next, frame);
+      }
       run.completed = batches_[next].node;
-      TORCH_CHECK_INDEX(!frame.index_error, "index out of range");
       throw;
     }
     // Nothing has changed: PyTorch's kernels do it again, up to what failed.
@@ -374,6 +378,22 @@ void CpuPlan::run(Run& run) {
   run.slots.resize(graph_->slots);
   return_shared(run, before);
   run.completed = graph_->nodes.size();
+}
+
+/// Raises eager's error, if it can still be found.
+void CpuPlan::explain_index_error(size_t batch, Frame& frame) const {
+  std::vector<uint32_t> nodes;
+  std::vector<c10::Storage> slots = frame.run.slots;
+  for (uint32_t i : memory_.batches[batch].steps) {
+    const compile::Step& step = program_.steps[i];
+    nodes.insert(nodes.end(), step.piece.nodes.begin(), step.piece.nodes.end());
+    for (uint32_t slot : step.reads) {
+      if (memory_.homes[slot].kind == Home::Kind::arena && !slots[slot]) {
+        slots[slot] = borrowed(address(slot, frame), program_.slots[slot].nbytes);
+      }
+    }
+  }
+  raise_index_error(program_, std::move(nodes), std::move(slots), frame.run);
 }
 
 /// Memory that someone outside shares gets what was written, as if it had been written in place.
