@@ -60,7 +60,7 @@ def backend(module: torch.fx.GraphModule, inputs: Sequence[Any], **options: Any)
 
 @contextlib.contextmanager
 def _no_garbage() -> Iterator[None]:
-    """Nothing looks for garbage, which takes a tenth of the time that AOTAutograd takes."""
+    """Nothing looks for garbage: one look at everything takes 0.2 s, where AOTAutograd takes 1."""
     enabled = gc.isenabled()
     gc.disable()
     try:

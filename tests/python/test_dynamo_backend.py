@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from comparing import COMPILED
 from torch import nn
+from torch.nn.attention.flex_attention import flex_attention
 from torch.utils import _pytree as pytree
 
 import torch_lazy
@@ -561,6 +562,15 @@ def scanned(x, y):
     return torch._higher_order_ops.scan(lambda sum, row: (sum + row, sum * row), y[0] * 0, x)
 
 
+def mapped(x, y):
+    return torch._higher_order_ops.map(lambda row, y: (row * y).sin().sum(0), x, y)
+
+
+def attention(x, y):
+    q, k = x[None, None], y[None, None]
+    return flex_attention(q, k, k, score_mod=lambda score, b, h, i, j: score + (i - j))
+
+
 @torch.compiler.nested_compile_region
 def region(x, y):
     return (x @ y.t()).sin() @ y
@@ -591,9 +601,14 @@ def test_gradients_of_a_decision(device):
         assert_same(ours, theirs, device)
 
 
-@pytest.mark.parametrize("function", [scanned, region], ids=["scan", "nested_compile_region"])
+@pytest.mark.parametrize("function", [scanned, mapped, region])
 def test_parts_of_graphs_are_recorded(function, device):
     check_function(function, (torch.randn(4, 3), torch.randn(4, 3)), device)
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called without")
+def test_flexible_attention_is_recorded():  # PyTorch refuses it on the device lazy
+    check_function(attention, (torch.randn(4, 16), torch.randn(4, 16)), "cpu")
 
 
 def test_checkpoints_are_recomputed(device):
