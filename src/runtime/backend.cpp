@@ -19,12 +19,6 @@ namespace {
 
 Backend& (*base_factory)() = nullptr;
 
-Backend& base() {
-  TORCH_CHECK(base_factory, "torch-lazy: no backend is registered");
-  static Backend& instance = base_factory();
-  return instance;
-}
-
 /// The plug-in, if there is one, and how often it was changed. Changes happen while nothing runs.
 struct Choice {
   std::mutex mutex;                           // of `all` and of the first use
@@ -74,8 +68,8 @@ class CompiledGraph : public Executable {
     hooks::AllowOtherThreads allow;
     std::lock_guard<std::mutex> lock(compiling());
     Backend* plugin = choice().plugin.load(std::memory_order_acquire);
-    Compilation compilation =
-        plugin ? compile_parts(graph_, *plugin, base()) : Compilation{base().compile(graph_)};
+    Compilation compilation = plugin ? compile_parts(graph_, *plugin, base_backend())
+                                     : Compilation{base_backend().compile(graph_)};
     executable_ = std::move(compilation.executable);
     failed_ = compilation.failed;
     generation_ = generation;
@@ -109,7 +103,7 @@ class ChosenBackend : public Backend {
         raise_from(plugin->name(), "wait()");
       }
     }
-    base().wait();
+    base_backend().wait();
   }
 
   void seed(uint64_t seed) override { chosen().seed(seed); }
@@ -118,7 +112,7 @@ class ChosenBackend : public Backend {
  private:
   static Backend& chosen() {
     Backend* plugin = choice().plugin;
-    return plugin ? *plugin : base();
+    return plugin ? *plugin : base_backend();
   }
 };
 
@@ -186,6 +180,12 @@ at::Device real_device() {
 
 c10::DispatchKey real_key() {
   return real_device().is_cuda() ? c10::DispatchKey::CUDA : c10::DispatchKey::CPU;
+}
+
+Backend& base_backend() {
+  TORCH_CHECK(base_factory, "torch-lazy: no backend is registered");
+  static Backend& instance = base_factory();
+  return instance;
 }
 
 void register_base_backend(Backend& (*factory)()) {

@@ -11,6 +11,9 @@ namespace torch_lazy {
 /// Called once, when the library is loaded, by the backend that can execute every node.
 void register_base_backend(Backend& (*factory)());
 
+/// That backend.
+Backend& base_backend();
+
 /// Data in the real device's memory, wherever it is now.
 c10::Storage to_real_memory(const c10::Storage& data);
 

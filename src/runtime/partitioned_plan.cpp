@@ -394,4 +394,24 @@ Compilation compile_parts(std::shared_ptr<const Graph> graph, Backend& plugin, B
   return result;
 }
 
+std::shared_ptr<Executable> compile_apart(
+    const Graph& graph, const std::function<bool(const GraphNode&)>& alone,
+    const std::function<std::shared_ptr<Executable>(std::shared_ptr<const Graph>, bool alone)>&
+        compile) {
+  std::vector<Owner> owners;
+  for (const GraphNode& node : graph.nodes) {
+    owners.push_back(alone(node) ? Owner::refused : Owner::base);
+  }
+  std::vector<Part> parts;
+  for (Subgraph& subgraph : partition(graph, owners)) {
+    Part part;
+    part.graph = std::make_shared<const Graph>(std::move(subgraph.graph));
+    part.executable = compile(part.graph, subgraph.owner == Owner::refused);
+    subgraph.owner = Owner::base;
+    part.subgraph = std::move(subgraph);
+    parts.push_back(std::move(part));
+  }
+  return std::make_shared<PartitionedPlan>(std::move(parts), base_backend(), base_backend());
+}
+
 }  // namespace torch_lazy

@@ -4,6 +4,7 @@
 
 #include <torch_lazy/backend.h>
 
+#include <functional>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -16,6 +17,13 @@ struct Compilation {
 };
 
 Compilation compile_parts(std::shared_ptr<const Graph> graph, Backend& plugin, Backend& base);
+
+/// A graph in parts of the base backend's: the nodes that are `alone`, each by itself, and what is
+/// between them.
+std::shared_ptr<Executable> compile_apart(
+    const Graph& graph, const std::function<bool(const GraphNode&)>& alone,
+    const std::function<std::shared_ptr<Executable>(std::shared_ptr<const Graph>, bool alone)>&
+        compile);
 
 /// Raises the exception in flight again, saying which backend raised it and where.
 [[noreturn]] void raise_from(const std::string& backend, const std::string& where);

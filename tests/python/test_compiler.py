@@ -322,6 +322,44 @@ def test_what_a_later_call_needs_again_is_made_again(overwrite, tmp_path):
     assert sum("= neg" in line for line in last) == (1 if overwrite else 2)
 
 
+CALLS = []
+
+
+@torch.library.custom_op("torch_lazy_tests::logged", mutates_args=(), device_types="cpu")
+def logged(x: torch.Tensor) -> torch.Tensor:
+    CALLS.append(x.sum().item())
+    if torch.isnan(x).any():
+        raise RuntimeError("the custom operator got a NaN")
+    return x + 1
+
+
+logged.register_fake(torch.empty_like)
+
+
+def with_custom_operators(x, factor=1.0):
+    y = logged((x * 2).sin().exp())
+    z = logged(((y - 1).log() * factor).asin() + y.sqrt())
+    return logged((z * y).softmax(-1)) * 2 - z
+
+
+def test_custom_operators_cut_a_graph_into_compiled_parts():
+    x = torch.rand(4, 33)
+    found = counts(lambda: run(with_custom_operators(x.to("lazy"))))
+    assert found["Kernels"] >= 4
+    assert found["Calls"] == 0  # they are parts of their own
+    torch.testing.assert_close(with_custom_operators(x.to("lazy")).cpu(), with_custom_operators(x))
+
+
+def test_a_custom_operator_runs_once_where_a_later_one_fails():
+    x = torch.full((4, 33), 1.0).to("lazy")
+    first = x * 5
+    CALLS.clear()
+    with pytest.raises(RuntimeError, match="got a NaN"):
+        run(first, with_custom_operators(x, factor=20.0))
+    assert len(CALLS) == 2
+    assert first[0, 0].item() == 5
+
+
 def test_an_index_out_of_range_is_eagers_error():
     table = lazily(5, 8)
     y = nn.functional.embedding(torch.tensor([1, 9], device="lazy"), table) * 2

@@ -11,6 +11,7 @@
 #include "base/settings.h"
 #include "compile/cost.h"
 #include "compile/emit.h"
+#include "runtime/partitioned_plan.h"
 #include "runtime/real_tensor.h"
 #include <torch_lazy/metrics.h>
 
@@ -81,6 +82,10 @@ bool can_multiply(const compile::Product& product) {
   return out.sizes.size() == 2 && out.strides[1] == 1 && is_float(product.a) &&
          is_float(product.b) && is_float(product.out) &&
          has_product(out.sizes[0], out.sizes[1], product.a.layout.sizes[1]);
+}
+
+bool is_custom(const GraphNode& node) {
+  return !node.description->op->aten;
 }
 
 /// As PyTorch does it: with all threads, and faster than memset where pages are fresh.
@@ -650,7 +655,7 @@ bool CpuPlan::can_be_repeated() const {
   for (const compile::Step& step : program_.steps) {
     if (step.kind == compile::Step::Kind::call) {
       const GraphNode& node = graph_->nodes[step.node];
-      custom += node.description->op->aten ? 0 : 1;
+      custom += is_custom(node) ? 1 : 0;
       fallible += compile::is_fallible(node) ? 1 : 0;
     }
   }
@@ -686,12 +691,21 @@ std::shared_ptr<Executable> make_cpu_plan(const std::shared_ptr<const Graph>& gr
   static auto& plans = metrics::counter("GraphCompiled");
   static auto& time = metrics::metric("GraphCompileTime", metrics::Kind::time);
   metrics::TimedSection timed(time);
-  auto plan = std::make_shared<CpuPlan>(graph);
-  if (!plan->can_be_repeated()) {
-    return std::make_shared<AtenPlan>(graph);
-  }
   plans.add();
-  return plan;
+  if (std::count_if(graph->nodes.begin(), graph->nodes.end(), is_custom) <= 1) {
+    auto plan = std::make_shared<CpuPlan>(graph);
+    if (plan->can_be_repeated()) {
+      return plan;
+    }
+  }
+  auto compile = [](const std::shared_ptr<const Graph>& part,
+                    bool custom) -> std::shared_ptr<Executable> {
+    if (custom) {
+      return std::make_shared<AtenPlan>(part);
+    }
+    return std::make_shared<CpuPlan>(part);
+  };
+  return compile_apart(*graph, is_custom, compile);
 }
 
 }  // namespace torch_lazy
