@@ -127,8 +127,8 @@ class CpuPlan : public Executable {
   void find_last_versions();
   void find_memory_to_free();
   void undo_moves(size_t batches, Run& run) const;
+  std::vector<c10::Storage> parameter_data(const Run& run) const;
   void return_shared(Run& run, const std::vector<c10::Storage>& before) const;
-  void forget_donated(std::vector<c10::Storage>& before) const;
   void explain_index_error(size_t batch, Frame& frame) const;
 
   std::shared_ptr<const Graph> graph_;
@@ -136,8 +136,8 @@ class CpuPlan : public Executable {
   compile::MemoryPlan memory_;
   std::vector<PreparedBatch> batches_;
   struct LastVersion {
-    uint32_t parameter;
-    uint32_t last;
+    uint32_t parameter;  // which of the graph's
+    uint32_t last;       // slot
   };
   std::vector<LastVersion> last_versions_;
   std::unique_ptr<Interpreter> interpreter_;
@@ -332,10 +332,7 @@ char* CpuPlan::address(uint32_t slot, Frame& frame) const {
 
 void CpuPlan::run(Run& run) {
   BelowEverything below;
-  std::vector<c10::Storage> before = run.slots;
-  if (run.only_attempt) {
-    forget_donated(before);
-  }
+  const std::vector<c10::Storage> before = parameter_data(run);
   run.slots.resize(program_.slots.size());
   Arena arena(memory_.arena_bytes);
   Frame frame{run, arena, interpreter_->begin(), std::vector<void*>(pointers_.size()),
@@ -373,7 +370,10 @@ void CpuPlan::run(Run& run) {
     static auto& counter = metrics::counter("CompiledRunFailed");
     counter.add();
     frame.state = Interpreter::State();
-    run.slots = before;
+    run.slots.assign(graph_->slots, c10::Storage());
+    for (size_t i = 0; i < before.size(); ++i) {
+      run.slots[graph_->parameters[i].slot] = before[i];
+    }
     if (frame.index_error) {
       return fallback_.run(run);  // it raises eager's own error
     }
@@ -414,25 +414,35 @@ void CpuPlan::return_shared(Run& run, const std::vector<c10::Storage>& before) c
   }
 }
 
-/// Data that nobody needs again is freed at its last use.
-void CpuPlan::forget_donated(std::vector<c10::Storage>& before) const {
-  std::vector<char> needed(graph_->slots, 0);
-  for (const LastVersion& version : last_versions_) {
-    needed[version.parameter] = 1;
-  }
+/// The data of the parameters. Where nobody tries again, what is not needed after the run stays the
+/// run's own, and is freed at its last use.
+std::vector<c10::Storage> CpuPlan::parameter_data(const Run& run) const {
+  std::vector<c10::Storage> data;
+  data.reserve(graph_->parameters.size());
   for (const Parameter& parameter : graph_->parameters) {
-    if (parameter.donated && !needed[parameter.slot]) {
-      before[parameter.slot] = c10::Storage();
+    data.push_back(run.slots[parameter.slot]);
+  }
+  if (run.only_attempt) {
+    std::vector<char> needed(data.size(), 0);
+    for (const LastVersion& version : last_versions_) {
+      needed[version.parameter] = 1;
+    }
+    for (size_t i = 0; i < data.size(); ++i) {
+      if (graph_->parameters[i].donated && !needed[i]) {
+        data[i] = c10::Storage();
+      }
     }
   }
+  return data;
 }
 
 /// The parameters that are written, and the slots of their buffers' last versions.
 void CpuPlan::find_last_versions() {
   const std::vector<uint32_t> last = graph_->last_versions();
-  for (const Parameter& parameter : graph_->parameters) {
+  for (uint32_t i = 0; i < graph_->parameters.size(); ++i) {
+    const Parameter& parameter = graph_->parameters[i];
     if (parameter.donated && !parameter.fresh && last[parameter.slot] != parameter.slot) {
-      last_versions_.push_back({parameter.slot, last[parameter.slot]});
+      last_versions_.push_back({i, last[parameter.slot]});
     }
   }
 }
