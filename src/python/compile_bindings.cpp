@@ -75,6 +75,7 @@ class CompiledCalls {
         return outcome(Outcome::inline_call, py::none());
       }
       ReplayTensors tensors;
+      tensors.known.reserve(variant->recording->known.size());
       for (const at::Tensor* tensor : key.tensors()) {
         (tensor->is_lazy() ? tensors.known : tensors.hosts).push_back(tensor);
       }

@@ -776,9 +776,8 @@ TEST_F(Passes, RecomputeMakesLargeValuesAgainForCallsOfLongAfter) {
 TEST_F(Passes, RecomputeKeepsSmallValuesAndThoseWhoseSourceIsOverwrittenForCalls) {
   torch::Tensor small = input({32, 32});
   torch::Tensor x = input({256, 256});
-  const Program program = lowered([&] {
-    return Tensors{sort_twice(small, [] {}), sort_twice(x, [&] { x.zero_(); })};
-  });
+  const Program program =
+      lowered([&] { return Tensors{sort_twice(small, [] {}), sort_twice(x, [&] { x.zero_(); })}; });
   EXPECT_EQ(text(compile::recompute(program)), text(program));
 }
 
