@@ -126,7 +126,6 @@ class CompiledFunction:
         if history.given_up:
             return self.function(*args, **kwargs)
         result, attempt = self._record(args, kwargs)
-        history.attempts += 1
         if variant is not None:
             self._verify(signature, history, variant, attempt)
         else:
@@ -188,6 +187,7 @@ class CompiledFunction:
     # ---- Trust -----------------------------------------------------------------------------------
 
     def _consider(self, signature: Any, history: History, attempt: Attempt) -> None:
+        history.attempts += 1
         last, history.last = history.last, attempt
         reason = attempt.obstacle
         if not reason and last is not None and not last.obstacle:

@@ -102,9 +102,7 @@ class Reach:
             return (key, value, VALUE)
         return (key, value, OBJECT)
 
-    def _enter_dict(
-        self, path: str, items: dict[Any, Any], form: str, sized: bool = True
-    ) -> list[tuple[str, Any]]:
+    def _enter_dict(self, path: str, items: dict[Any, Any], form: str) -> list[tuple[str, Any]]:
         inside = []
         checked = []
         for key, value in items.items():
@@ -114,7 +112,7 @@ class Reach:
                 name = form.format(path, key)
             checked.append(self._item(name, key, value))
             inside.append((name, value))
-        self.guards.append((items, checked, len(items) if sized else -1))
+        self.guards.append((items, checked, len(items)))
         return inside
 
     def _enter_list(self, path: str, items: list[Any]) -> list[tuple[str, Any]]:
@@ -129,11 +127,11 @@ class Reach:
             if isinstance(item, (np.ndarray, bytearray)):
                 self.opaque = self.opaque or f"{path} is a {type(item).__name__}"
             return []
-        return self._enter_dict(path, attributes, "{}.{}", sized=False)
+        return self._enter_dict(path, attributes, "{}.{}")
 
     def _enter_module(self, path: str, module: torch.nn.Module) -> list[tuple[str, Any]]:
         attributes = vars(module)
-        inside = self._enter_dict(path, attributes, "{}.{}", sized=False)
+        inside = self._enter_dict(path, attributes, "{}.{}")
         parts = [
             attributes[name] for name in ("_parameters", "_buffers", "_modules", *_MODULE_HOOKS)
         ]
@@ -206,7 +204,7 @@ class Reach:
         for value in (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()):
             inside.append((f"{path}'s default", value))
         if function.__dict__:
-            inside += self._enter_dict(path, function.__dict__, "{}.{}", sized=False)
+            inside += self._enter_dict(path, function.__dict__, "{}.{}")
         return inside
 
     def rates(self) -> list[float]:

@@ -5,19 +5,6 @@
 namespace py = pybind11;
 
 namespace torch_lazy {
-namespace {
-
-/// A number that is another one whenever the dict has changed; 0: there is none.
-uint64_t version_of(PyObject* dict) {
-#if PY_VERSION_HEX < 0x030C0000
-  return reinterpret_cast<PyDictObject*>(dict)->ma_version_tag;
-#else
-  (void)dict;
-  return 0;
-#endif
-}
-
-}  // namespace
 
 bool same_value(PyObject* a, PyObject* b) {
   if (a == b) {
@@ -63,6 +50,9 @@ Guards::Guards(const py::list& list) {
       }
       container.items.push_back(std::move(item));
     }
+    if (container.kind == Container::Kind::dict) {
+      container.version.emplace(object);
+    }
     containers_.push_back(std::move(container));
   }
   numbers_ = recorded_numbers_;
@@ -86,9 +76,9 @@ Guards::Result Guards::check(const Item& item, PyObject* found) {
 
 Guards::Result Guards::check(Container& container) {
   PyObject* object = container.object.ptr();
-  const uint64_t version =
-      container.kind == Container::Kind::dict ? version_of(object) : uint64_t{0};
-  if (version != 0 && version == container.version) {
+  // Asked for first: comparing values may run code that changes the dict.
+  const uint64_t version = container.version ? container.version->current() : 0;
+  if (version != 0 && version == container.held) {
     return Result::hold;
   }
   if (container.size >= 0 && PyObject_Size(object) != container.size) {
@@ -116,7 +106,7 @@ Guards::Result Guards::check(Container& container) {
     }
   }
   if (result == Result::hold) {
-    container.version = version;
+    container.held = version;
   }
   return result;
 }

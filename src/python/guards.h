@@ -2,9 +2,12 @@
 // closures. Checked in every call before a replay.
 #pragma once
 
+#include "python/dict_version.h"
+
 #include <torch/csrc/utils/pybind.h>
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 namespace torch_lazy {
@@ -47,7 +50,8 @@ class Guards {
     pybind11::object object;
     std::vector<Item> items;
     Py_ssize_t size = -1;
-    uint64_t version = 0;
+    std::optional<DictVersion> version;  // of a dict
+    uint64_t held = 0;                   // the version with which all items held; 0: none
   };
 
   Result check(Container& container);

@@ -1,0 +1,388 @@
+"""What a compiled function refers to changes between calls: each change is seen by the next call,
+and what has not changed is not looked through again.
+"""
+
+import collections
+import copy
+import gc
+import subprocess
+import sys
+import sysconfig
+import weakref
+
+import pytest
+import torch
+from torch import nn
+
+import torch_lazy
+
+pytestmark = [
+    pytest.mark.usefixtures("nothing_pending"),
+    pytest.mark.filterwarnings("error::torch_lazy.CompileWarning"),
+]
+
+CLOSE = {"rtol": 1e-4, "atol": 1e-5}
+
+
+def replayed():
+    return torch_lazy.metrics.counter_value("Replayed") or 0
+
+
+def call_until_replayed(f, *args):
+    """Calls until a replay has given a result: after two recordings, were all known before."""
+    for _ in range(6):
+        before = replayed()
+        result = f(*args)
+        if replayed() > before:
+            return result
+    raise AssertionError(f"not replayed: {f.cache_info()}")
+
+
+# ---- Dicts ---------------------------------------------------------------------------------------
+
+CHANGES = {
+    "an item": lambda d: d.__setitem__("a", 5.0),
+    "an equal item": lambda d: d.__setitem__("a", float("1")),
+    "a new item": lambda d: d.__setitem__("c", 7.0),
+    "del": lambda d: d.__delitem__("a"),
+    "pop": lambda d: d.pop("a"),
+    "popitem": lambda d: d.popitem(),
+    "clear": lambda d: d.clear(),
+    "clear and fill": lambda d: (d.clear(), d.update(a=8.0, b=9.0)),
+    "update": lambda d: d.update(a=3.0, c=4.0),
+    "or": lambda d: d.__ior__({"b": 6.0}),
+    "setdefault": lambda d: d.setdefault("c", 4.0),
+    "and back": lambda d: (d.__setitem__("a", 5.0), d.__setitem__("a", 1.0)),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize(
+    "kind", [dict, collections.OrderedDict, lambda d: collections.defaultdict(float, d)]
+)
+def test_dicts(kind, change):
+    numbers = kind({"a": 1.0, "b": 2.0})
+
+    def eager(x):
+        return x * numbers.get("a", 0.5) + numbers.get("b", 0.25) + numbers.get("c", 0.0)
+
+    f = torch_lazy.compile(eager)
+    x = torch.arange(3.0)
+    for _ in range(2):
+        torch.testing.assert_close(call_until_replayed(f, x.to("lazy")).cpu(), eager(x))
+        CHANGES[change](numbers)
+        torch.testing.assert_close(f(x.to("lazy")).cpu(), eager(x))
+        torch.testing.assert_close(call_until_replayed(f, x.to("lazy")).cpu(), eager(x))
+        numbers.clear()
+        numbers.update(a=1.0, b=2.0)
+
+
+class Counted:
+    """A key that counts how often it is looked for."""
+
+    looked_for = 0
+
+    def __hash__(self):
+        Counted.looked_for += 1
+        return 1
+
+
+@pytest.mark.skipif(
+    bool(sysconfig.get_config_var("Py_GIL_DISABLED")), reason="each item is checked in every call"
+)
+def test_an_unchanged_dict_is_not_looked_through():
+    numbers = {Counted(): float(i) for i in range(10)}
+    f = torch_lazy.compile(lambda x: x * sum(numbers.values()))
+    g = torch_lazy.compile(lambda x: x - sum(numbers.values()))
+    x = torch.ones(2, device="lazy")
+    for function in (f, g):
+        call_until_replayed(function, x)
+        function(x)
+    Counted.looked_for = 0
+    for _ in range(3):
+        assert f(x).tolist() == [45.0, 45.0]
+        assert g(x).tolist() == [-44.0, -44.0]
+    assert Counted.looked_for == 0
+    # A change that leaves all as it was is looked at once by each.
+    numbers["more"] = 1.0
+    del numbers["more"]
+    for function in (f, g):
+        function(x)
+        assert Counted.looked_for == 10
+        function(x)
+        assert Counted.looked_for == 10
+        Counted.looked_for = 0
+
+
+class Settings:
+    def __init__(self):
+        self.scale = 1.0
+        self.shift = 0.0
+
+
+def test_attributes_that_one_line_sets_many_times():
+    """Python sets attributes in quicker ways where a line has often been run."""
+    settings = Settings()
+    f = torch_lazy.compile(lambda x: x * settings.scale + settings.shift)
+    x = torch.ones(1, device="lazy")
+    for i in range(60):
+        settings.scale = float(i // 3 % 2)
+        assert f(x).item() == settings.scale + settings.shift
+    assert replayed() >= 30
+    vars(settings)["scale"] = 6.0
+    assert f(x).item() == call_until_replayed(f, x).item() == 6.0
+    settings.shift = 2.0
+    assert f(x).item() == call_until_replayed(f, x).item() == 8.0
+    settings.__dict__.update(scale=7.0)
+    assert f(x).item() == call_until_replayed(f, x).item() == 9.0
+    settings.more = 1
+    del settings.more
+    assert call_until_replayed(f, x).item() == 9.0
+
+
+def test_globals():
+    space = {"scale": 2.0}
+    exec(
+        "def function(x):\n    return x * scale\ndef set(x):\n    global scale\n    scale = x",
+        space,
+    )
+    f = torch_lazy.compile(space["function"])
+    x = torch.ones(1, device="lazy")
+    for i in range(40):
+        space["set"](float(i // 8))
+        space["another"] = i
+        assert f(x).item() == float(i // 8)
+    assert replayed() >= 20
+
+
+# ---- Modules and optimizers ----------------------------------------------------------------------
+
+
+def model():
+    torch.manual_seed(3)
+    return nn.Sequential(nn.Linear(4, 4), nn.Sequential(nn.Tanh(), nn.Linear(4, 2)))
+
+
+class Trainer:
+    def __init__(self, device):
+        self.model = model().to(device)
+        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=0.01, capturable=True)
+        if device == "cpu":
+            self.optimizer.param_groups[0]["capturable"] = False
+
+    def step(self, x):
+        self.optimizer.zero_grad()
+        loss = self.model(x).square().mean()
+        loss.backward()
+        self.optimizer.step()
+        return loss
+
+
+def load(trainer):
+    doubled = {name: value * 2 for name, value in trainer.model.state_dict().items()}
+    trainer.model.load_state_dict(doubled)
+
+
+def assign(trainer):
+    doubled = {name: value * 2 for name, value in trainer.model.state_dict().items()}
+    trainer.model.load_state_dict(doubled, assign=True)
+
+
+def replace_parameter(trainer):
+    first = trainer.model[0]
+    first.weight = nn.Parameter(first.weight.detach() * 0.5)
+
+
+def other_rate(trainer):
+    trainer.optimizer.param_groups[0]["lr"] = 0.05
+
+
+def new_state(trainer):
+    trainer.optimizer.state.clear()
+
+
+def other_state(trainer):
+    trainer.optimizer.state = collections.defaultdict(dict)
+
+
+def other_dict(trainer):
+    first = trainer.model[0]
+    first._parameters = dict(first._parameters)
+    replace_parameter(trainer)
+
+
+def load_optimizer(trainer):
+    trainer.optimizer.load_state_dict(copy.deepcopy(trainer.optimizer.state_dict()))
+
+
+def new_optimizer(trainer):
+    trainer.optimizer = torch.optim.SGD(trainer.model.parameters(), lr=0.1)
+
+
+def freeze(trainer):
+    del trainer.optimizer.param_groups[0]["params"][0]
+
+
+def without_bias(trainer):
+    del trainer.model[0].bias
+    trainer.model[0].bias = None
+
+
+def new_layer(trainer):
+    trainer.model[1].add_module("2", nn.Tanh())
+
+
+def new_attribute(trainer):
+    trainer.model[0].note = "new"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        load,
+        assign,
+        replace_parameter,
+        other_rate,
+        new_state,
+        other_state,
+        other_dict,
+        load_optimizer,
+        new_optimizer,
+        freeze,
+        without_bias,
+        new_layer,
+        new_attribute,
+    ],
+    ids=lambda change: change.__name__,
+)
+def test_training(change):
+    ours, eager = Trainer("lazy"), Trainer("cpu")
+    step = torch_lazy.compile(ours.step)
+    data = torch.randn(14, 3, 4)
+    for i, x in enumerate(data):
+        if i == 6:
+            assert replayed() >= 2
+            change(ours)
+            change(eager)
+        torch.testing.assert_close(step(x.to("lazy")).cpu(), eager.step(x), **CLOSE)
+    for a, b in zip(ours.model.parameters(), eager.model.parameters(), strict=True):
+        torch.testing.assert_close(a.cpu(), b, **CLOSE)
+    before = replayed()
+    for x in data[:4]:
+        step(x.to("lazy"))
+    assert replayed() > before
+
+
+def test_many_functions_of_one_module():
+    layer = nn.Linear(2, 2, bias=False).to("lazy").requires_grad_(False)
+
+    def function(i):
+        return torch_lazy.compile(lambda x: layer(x) * i, cache_size=1)
+
+    functions = [function(i) for i in range(12)]
+    x = torch.ones(1, 2, device="lazy")
+
+    def all_see(value):
+        layer.weight = nn.Parameter(torch.full_like(layer.weight, value), requires_grad=False)
+        for i, f in enumerate(functions):
+            if f is not None:
+                assert f(x).tolist() == [[2 * value * i] * 2]
+                assert call_until_replayed(f, x).tolist() == [[2 * value * i] * 2]
+
+    all_see(1.0)
+    functions[::3] = [None] * 4  # collected
+    gc.collect()
+    all_see(2.0)
+    functions[1].cache_clear()
+    functions[2](torch.ones(3, 2, device="lazy"))  # its one signature is another one now
+    all_see(3.0)
+    dead = [weakref.ref(f) for f in functions if f is not None]
+    functions[:] = [None] * 12
+    gc.collect()
+    assert all(f() is None for f in dead)
+    layer.note = "nobody looks"
+    del layer.note
+    functions[:] = [function(i) for i in range(12)]
+    all_see(4.0)
+
+
+def test_a_module_that_dies_before_its_function():
+    models = {"model": model().to("lazy").requires_grad_(False)}
+    f = torch_lazy.compile(lambda x: models["model"](x))
+    x = torch.ones(1, 4, device="lazy")
+    call_until_replayed(f, x)
+    first = weakref.ref(models["model"])
+    for _ in range(3):
+        models["model"] = nn.Linear(4, 1).to("lazy").requires_grad_(False)
+        call_until_replayed(f, x)
+        torch.testing.assert_close(f(x), models["model"](x))
+    gc.collect()
+    assert first() is None
+
+
+def test_a_change_after_many_checks():
+    """The checks at calls 8, 16, 32, ... are no attempts that failed."""
+    numbers = [1.0]
+    f = torch_lazy.compile(lambda x: x * numbers[0])
+    x = torch.ones(1, device="lazy")
+    for _ in range(70):
+        f(x)
+    numbers[0] = 2.0
+    assert f(x).item() == 2.0
+    assert call_until_replayed(f, x).item() == 2.0
+
+
+# ---- Processes of their own ----------------------------------------------------------------------
+
+SCRIPT = """
+import atexit
+import torch, torch_lazy
+from torch import nn
+
+class Late:
+    def __del__(self):
+        layer.note = 3  # while Python shuts down
+        del layer.note
+
+layer = nn.Linear(2, 2, bias=False).to("lazy").requires_grad_(False)
+late = Late()
+f = torch_lazy.compile(lambda x: layer(x))
+x = torch.ones(1, 2, device="lazy")
+for value in (1.0, 2.0):
+    for _ in range(6):
+        layer.weight = layer.weight
+        assert torch.equal(f(x), layer(x))
+    layer.weight = nn.Parameter(layer.weight * 2, requires_grad=False)
+    assert torch.equal(f(x), layer(x))
+assert torch_lazy.metrics.counter_value("Replayed") >= 4
+atexit.register(lambda: setattr(layer, "note", f(x)))
+kept = [f]
+kept.append(kept)
+"""
+
+NO_PLACES = """
+import torch, _testcapi
+try:
+    for _ in range(9):
+        _testcapi.add_dict_watcher(0)
+    raise SystemExit("there was place for all")
+except RuntimeError as error:
+    assert "no more dict watcher" in str(error), error
+"""
+
+
+def run(script):
+    result = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=120
+    )
+    assert (result.returncode, result.stderr) == (0, "")
+
+
+def test_the_end_of_python():
+    run(SCRIPT)
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="Python 3.11 has no watchers of dicts")
+def test_others_have_taken_all_watchers():
+    pytest.importorskip("_testcapi")
+    run(NO_PLACES + SCRIPT)
