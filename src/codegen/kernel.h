@@ -106,9 +106,8 @@ enum class Opcode : uint8_t {
   reduce_all,
   reduce_argmin,  // i64: the first position (inner dimensions flattened); NaN wins
   reduce_argmax,
-  // Scans: of an element and all before it in its row, inner dimensions flattened. Only in an
-  // `each`
-  // stage; products of floats are made in the order of the elements.
+  // Scans: of an element and all before it in its row, inner dimensions flattened. Only in a stage
+  // of `each`; products of floats are made in the order of the elements.
   scan_sum,
   scan_prod,
   // Effects.

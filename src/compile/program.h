@@ -32,8 +32,8 @@ struct Step {
   Product product;        // product
   uint32_t node = 0;      // call: the graph's node
   uint32_t position = 0;  // in the program that was recorded
-  c10::SmallVector<std::pair<uint32_t, uint32_t>, 1>
-      instead;  // call: operand, slot it is read from
+  /// call: operands that are read from another slot than the node's, and which
+  c10::SmallVector<std::pair<uint32_t, uint32_t>, 1> instead;
 
   c10::SmallVector<uint32_t, 6> reads;   // slots
   c10::SmallVector<uint32_t, 3> writes;  // slots that it makes

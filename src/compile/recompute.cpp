@@ -370,7 +370,6 @@ void Recomputer::make_again(uint32_t step, uint32_t slot) {
   Step made;
   made.kind = Step::Kind::piece;
   made.piece = make_piece(program_.steps[step].piece, *recipe, program_.steps[call]);
-  made.node = program_.steps[call].node;
   made.position = program_.steps[call].position;
   const uint32_t other = program_.new_slot(program_.slots[slot].nbytes);
   read_instead(made, slot, other);

@@ -153,7 +153,7 @@ class Skipper {
 
  private:
   std::optional<Copy> find_copy(uint32_t step, uint32_t slot) const;
-  bool is_all_that_is_read(const Copy& copy) const;
+  Piece without(const Copy& copy) const;
   bool read_original(const Copy& copy);
   bool write_at_once(const Copy& copy);
   void drop(const Copy& copy);
@@ -276,7 +276,7 @@ bool Skipper::write_at_once(const Copy& copy) {
   const std::optional<Piece> merged = merge(walk(out, plain_, /*reads=*/false), copy.piece);
   const std::optional<Layout> layout =
       merged ? layout_in(*merged, copy.to, plain_, out.layout) : std::nullopt;
-  if (!layout || !has_rows(*layout, /*or_columns=*/false) || !is_all_that_is_read(copy)) {
+  if (!layout || !has_rows(*layout, /*or_columns=*/false) || access_of(without(copy), copy.from)) {
     return false;
   }
   out.slot = copy.to;
@@ -286,20 +286,18 @@ bool Skipper::write_at_once(const Copy& copy) {
   return true;
 }
 
-/// Whether the step needs what it copies for nothing else.
-bool Skipper::is_all_that_is_read(const Copy& copy) const {
+/// What the step does besides.
+Piece Skipper::without(const Copy& copy) const {
   Piece rest = program_.steps[copy.step].piece;
   std::vector<char> unused(program_.slots.size(), 0);
   unused[copy.to] = 1;
   drop_stores(rest, unused);
-  return !access_of(rest, copy.from);
+  return rest;
 }
 
 void Skipper::drop(const Copy& copy) {
   Step& step = program_.steps[copy.step];
-  std::vector<char> unused(program_.slots.size(), 0);
-  unused[copy.to] = 1;
-  drop_stores(step.piece, unused);
+  step.piece = without(copy);
   find_uses(program_, step);
   auto& writers = writers_[copy.to];
   writers.erase(std::find(writers.begin(), writers.end(), copy.step));

@@ -11,12 +11,17 @@ from torch.utils import _pytree as pytree
 # TORCH_LAZY_TEST_DEVICE=cpu runs eager against eager: a test of the tests.
 DEVICE = torch.device(os.environ.get("TORCH_LAZY_TEST_DEVICE", "lazy"))
 if DEVICE.type == "lazy":
-    import torch_lazy  # noqa: F401
+    import torch_lazy
 
 # Fused kernels round otherwise than eager does: then results are compared within these, relative
 # to the element and to the tensor's largest one.
 COMPILED = os.environ.get("TORCH_LAZY_COMPILER", "off") != "off"
 TOLERANCES = {torch.float64: 1e-5, torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 4e-2}
+
+
+def replayed():
+    """How many calls were replayed so far."""
+    return torch_lazy.metrics.counter_value("Replayed") or 0
 
 
 class Copier:

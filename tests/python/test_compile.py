@@ -11,6 +11,7 @@ import warnings
 
 import pytest
 import torch
+from comparing import replayed
 from torch import nn
 from torch.nn import functional as F
 
@@ -23,10 +24,6 @@ pytestmark = [
 ]
 
 CLOSE = {"rtol": 1e-4, "atol": 1e-5}
-
-
-def replayed():
-    return torch_lazy.metrics.counter_value("Replayed") or 0
 
 
 def recorded():

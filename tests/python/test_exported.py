@@ -5,7 +5,7 @@ import warnings
 
 import pytest
 import torch
-from comparing import COMPILED
+from comparing import COMPILED, replayed
 from torch import nn
 from torch.export import Dim, export, save
 
@@ -19,10 +19,6 @@ def device(request):
     return request.param
 
 
-def replays():
-    return torch_lazy.metrics.counter_value("Replayed") or 0
-
-
 def assert_same(actual, expected, device):
     assert actual.device.type == device
     assert not actual.requires_grad
@@ -32,10 +28,10 @@ def assert_same(actual, expected, device):
 def check(module, program, calls, device):
     """Calls of the program give what calls of the module give."""
     run = torch_lazy.load_exported(program)
-    before = replays()
+    before = replayed()
     for inputs in calls:
         assert_same(run(*(x.to(device) for x in inputs)), module(*inputs), device)
-    assert replays() - before >= len(calls) - 1
+    assert replayed() - before >= len(calls) - 1
     return run
 
 

@@ -12,6 +12,7 @@ import weakref
 
 import pytest
 import torch
+from comparing import replayed
 from torch import nn
 
 import torch_lazy
@@ -22,10 +23,6 @@ pytestmark = [
 ]
 
 CLOSE = {"rtol": 1e-4, "atol": 1e-5}
-
-
-def replayed():
-    return torch_lazy.metrics.counter_value("Replayed") or 0
 
 
 def call_until_replayed(f, *args):
@@ -384,5 +381,5 @@ def test_the_end_of_python():
 
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="Python 3.11 has no watchers of dicts")
 def test_others_have_taken_all_watchers():
-    pytest.importorskip("_testcapi")
+    pytest.importorskip("_testcapi", reason="Python was built without its test modules")
     run(NO_PLACES + SCRIPT)
