@@ -53,6 +53,20 @@ void log_pass(const char* name, Clock::time_point start, const Program& program)
   log(out.str());
 }
 
+const char* product_name(const Product& product) {
+  if (!product.convolution) {
+    return "product";
+  }
+  switch (product.convolution->kind) {
+    case Convolution::Kind::forward:
+      return "convolution";
+    case Convolution::Kind::input_gradient:
+      return "convolution's input gradient";
+    default:
+      return "convolution's weight gradient";
+  }
+}
+
 }  // namespace
 
 void log(const std::string& text) {
@@ -73,9 +87,9 @@ void log(const std::string& text) {
   }
 }
 
-Program compile(std::shared_ptr<const Graph> graph) {
+Program compile(std::shared_ptr<const Graph> graph, const Target& target) {
   Clock::time_point start = Clock::now();
-  Program program = lower(std::move(graph));
+  Program program = lower(std::move(graph), target);
   log_pass("lower", start, program);
   for (const Pass& pass : kPasses) {
     start = Clock::now();
@@ -104,8 +118,8 @@ std::string text(const Program& program) {
       out << "\n";
     } else if (step.kind == Step::Kind::product) {
       const Product& p = step.product;
-      out << "product slot" << p.a.slot << " " << p.a.layout.shape_text() << " slot" << p.b.slot
-          << " " << p.b.layout.shape_text() << " -> slot" << p.out.slot << "\n";
+      out << product_name(p) << " slot" << p.a.slot << " " << p.a.layout.shape_text() << " slot"
+          << p.b.slot << " " << p.b.layout.shape_text() << " -> slot" << p.out.slot << "\n";
     } else {
       for (uint32_t slot : step.writes) {
         if (program.slots[slot].cleared) {

@@ -45,8 +45,9 @@ void find_uses(const Program& program, Step& step) {
   }
 }
 
-Program lower(std::shared_ptr<const Graph> graph) {
+Program lower(std::shared_ptr<const Graph> graph, const Target& target) {
   Program program;
+  program.target = target;
   program.graph = std::move(graph);
   const Graph& g = *program.graph;
   program.slots.resize(g.slots);

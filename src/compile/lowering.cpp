@@ -384,9 +384,16 @@ void Lowering::end() {
 void Lowering::product(View a, View b, View out) {
   Step step;
   step.kind = Step::Kind::product;
-  step.product = {std::move(a), std::move(b), std::move(out)};
+  step.product = {std::move(a), std::move(b), std::move(out), std::nullopt};
   step.node = index_;
   steps_.push_back(std::move(step));
+}
+
+bool Lowering::convolution(const Convolution& convolution, View a, View b, View out) {
+  product(std::move(a), std::move(b), std::move(out));
+  Product& made = steps_.back().product;
+  made.convolution = convolution;
+  return program_.target.has_convolution && program_.target.has_convolution(made);
 }
 
 bool Lowering::complete() const {
@@ -429,10 +436,10 @@ std::string row_name(const std::string& name) {
 const OperatorRow* find_row(const OperatorInfo& op) {
   static const auto* table = [] {
     auto* made = new std::unordered_map<std::string, const OperatorRow*>();
-    for (auto rows :
-         {pointwise_rows(), reduction_rows(), normalization_rows(), shape_rows(), foreach_rows(),
-          product_rows(), activation_rows(), arithmetic_rows(), batch_norm_rows(), indexing_rows(),
-          loss_rows(), optimizer_rows(), scan_rows(), scatter_rows()}) {
+    for (auto rows : {pointwise_rows(), reduction_rows(), normalization_rows(), shape_rows(),
+                      foreach_rows(), product_rows(), convolution_rows(), activation_rows(),
+                      arithmetic_rows(), batch_norm_rows(), indexing_rows(), loss_rows(),
+                      optimizer_rows(), scan_rows(), scatter_rows()}) {
       for (const OperatorRow& row : rows) {
         const bool fresh = made->emplace(row.name, &row).second;
         TORCH_INTERNAL_ASSERT(fresh, "two rows for ", row.name);

@@ -85,6 +85,8 @@ class Lowering {
 
   /// A matrix product as a step of its own.
   void product(View a, View b, View out);
+  /// The same for a convolution. False: the target has none for it.
+  bool convolution(const Convolution& convolution, View a, View b, View out);
   View view(size_t argument) const;
 
   Type type(int32_t term) const { return piece_.terms[term].type; }
@@ -127,6 +129,7 @@ c10::ArrayRef<OperatorRow> normalization_rows();
 c10::ArrayRef<OperatorRow> shape_rows();
 c10::ArrayRef<OperatorRow> foreach_rows();
 c10::ArrayRef<OperatorRow> product_rows();
+c10::ArrayRef<OperatorRow> convolution_rows();
 c10::ArrayRef<OperatorRow> activation_rows();
 c10::ArrayRef<OperatorRow> arithmetic_rows();
 c10::ArrayRef<OperatorRow> batch_norm_rows();

@@ -6,8 +6,10 @@
 #include <torch_lazy/graph.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,11 +21,27 @@ struct View {
   Layout layout;
 };
 
-/// A matrix product, or a batch of them, into memory that is planned.
+/// A convolution of images (a) with a weight (b), or a gradient of one: of the input, from the
+/// output's (a) and the weight (b), or of the weight, from the output's (a) and the input (b).
+struct Convolution {
+  enum class Kind : uint8_t { forward, input_gradient, weight_gradient } kind = Kind::forward;
+  std::array<int64_t, 2> stride{1, 1};  // of height and width
+  std::array<int64_t, 2> padding{0, 0};
+  std::array<int64_t, 2> dilation{1, 1};
+  int64_t groups = 1;
+};
+
+/// A matrix product, a batch of them or a convolution, into memory that is planned.
 struct Product {
   View a;
   View b;
   View out;
+  std::optional<Convolution> convolution;
+};
+
+/// What the target can compute as a step of its own, besides products.
+struct Target {
+  bool (*has_convolution)(const Product&) = nullptr;
 };
 
 struct Step {
@@ -50,6 +68,7 @@ struct Slot {
 
 struct Program {
   std::shared_ptr<const Graph> graph;
+  Target target;
   std::vector<Slot> slots;  // the graph's, then the compiler's own
   std::vector<Step> steps;
 
@@ -81,7 +100,7 @@ std::string text(const Program& program);
 // --------------------------------------------------------
 
 /// Every node as pieces where the table of operators knows it, else as a call.
-Program lower(std::shared_ptr<const Graph> graph);
+Program lower(std::shared_ptr<const Graph> graph, const Target& target = {});
 
 /// Steps that compute the same become one.
 Program share(Program program);
@@ -116,7 +135,7 @@ Program order_products(Program program);
 Program reuse(Program program);
 
 /// All passes. With TORCH_LAZY_COMPILE_LOG each is logged: its time, and the program after it.
-Program compile(std::shared_ptr<const Graph> graph);
+Program compile(std::shared_ptr<const Graph> graph, const Target& target = {});
 
 /// Appends to the log, if there is one.
 void log(const std::string& text);

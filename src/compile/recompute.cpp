@@ -331,6 +331,10 @@ void Recomputer::read_instead(Step& reader, uint32_t slot, uint32_t other) const
     for (Access& access : reader.piece.accesses) {
       access.slot = access.slot == slot ? other : access.slot;
     }
+  } else if (reader.kind == Step::Kind::product) {
+    for (View* view : {&reader.product.a, &reader.product.b}) {
+      view->slot = view->slot == slot ? other : view->slot;
+    }
   } else {
     const GraphNode& node = program_.graph->nodes[reader.node];
     for (uint32_t k = 0; k < node.operands.size(); ++k) {
@@ -342,7 +346,7 @@ void Recomputer::read_instead(Step& reader, uint32_t slot, uint32_t other) const
   find_uses(program_, reader);
 }
 
-/// A large value that a call needs again after long is forgotten meanwhile.
+/// A large value that a call or a convolution needs again after long is forgotten meanwhile.
 void Recomputer::make_again(uint32_t step, uint32_t slot) {
   if (!is_plain(slot) || program_.slots[slot].nbytes < kRemakeBytes) {
     return;
@@ -351,7 +355,8 @@ void Recomputer::make_again(uint32_t step, uint32_t slot) {
   size_t late = 0;  // the first reader after the longest time without one
   uint32_t longest = 0;
   for (size_t i = 1; i < readers.size(); ++i) {
-    if (program_.steps[readers[i]].kind == Step::Kind::product || readers[i] == step) {
+    const Step& reader = program_.steps[readers[i]];
+    if ((reader.kind == Step::Kind::product && !reader.product.convolution) || readers[i] == step) {
       return;
     }
     if (readers[i] - readers[i - 1] > longest) {
@@ -359,7 +364,7 @@ void Recomputer::make_again(uint32_t step, uint32_t slot) {
       late = i;
     }
   }
-  if (longest < kRemakeSteps || program_.steps[readers[late]].kind != Step::Kind::call) {
+  if (longest < kRemakeSteps || program_.steps[readers[late]].kind == Step::Kind::piece) {
     return;
   }
   const uint32_t call = readers[late];

@@ -25,6 +25,7 @@ class Key {
         put_view(step.product.a);
         put_view(step.product.b);
         put_layout(step.product.out.layout);
+        put_convolution(step.product.convolution);
         break;
       case Step::Kind::call: {
         // Equal calls have one description: operator, layouts, attributes.
@@ -63,6 +64,17 @@ class Key {
     put(layout.dtype);
     put(layout.conj);
     put(layout.neg);
+  }
+
+  void put_convolution(const std::optional<Convolution>& convolution) {
+    put(convolution.has_value());
+    if (convolution) {
+      put(convolution->kind);
+      put_list(convolution->stride);
+      put_list(convolution->padding);
+      put_list(convolution->dilation);
+      put(convolution->groups);
+    }
   }
 
   void put_view(const View& view) {

@@ -230,7 +230,7 @@ bool Skipper::read_original(const Copy& copy) {
   std::vector<std::pair<View*, Layout>> changed;
   for (uint32_t reader : readers_[copy.to]) {
     Step& step = program_.steps[reader];
-    if (step.kind != Step::Kind::product) {
+    if (step.kind != Step::Kind::product || step.product.convolution) {
       return false;
     }
     for (View* view : {&step.product.a, &step.product.b}) {
@@ -268,7 +268,8 @@ bool Skipper::write_at_once(const Copy& copy) {
   // Memory of the target is taken earlier: not much more than the product's own.
   constexpr int64_t kParts = 4;
   Step& step = program_.steps[writers_[copy.from][0]];
-  if (step.kind != Step::Kind::product || step.product.out.layout.sizes.size() != 2 ||
+  if (step.kind != Step::Kind::product || step.product.convolution ||
+      step.product.out.layout.sizes.size() != 2 ||
       target.nbytes > kParts * program_.slots[copy.from].nbytes) {
     return false;
   }

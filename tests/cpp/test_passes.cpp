@@ -149,6 +149,41 @@ step 2: call aten::logcumsumexp(slot3 Float[8,4]) -> slot4
 )");
 }
 
+TEST_F(Passes, LowerKeepsConvolutionsThatTheTargetHas) {
+  torch::Tensor x = input({2, 16, 8, 8});
+  torch::Tensor w = input({32, 16, 3, 3});
+  torch::Tensor bias = input({32});
+  torch::Tensor gradient = input({2, 32, 4, 4});
+  const std::vector<int64_t> two{2, 2}, one{1, 1}, none{0, 0};
+  auto both = [&] {
+    auto [dx, dw, db] = at::convolution_backward(gradient, x, w, std::vector<int64_t>{32}, two, one,
+                                                 one, false, none, 1, {true, true, true});
+    return Tensors{at::conv2d(x, w, bias, two, one), dx, dw, db};
+  };
+  Program program = lowered(both);
+  EXPECT_NE(text(program).find("call aten::convolution("), std::string::npos);
+  const compile::Target gradients{[](const compile::Product& product) {
+    return product.convolution->kind != compile::Convolution::Kind::forward;
+  }};
+  EXPECT_NE(text(compile::lower(program.graph, gradients)).find("call aten::convolution("),
+            std::string::npos);
+  const compile::Target all{[](const compile::Product&) { return true; }};
+  EXPECT_EQ(lines(compile::lower(program.graph, all)), R"(
+step 0: convolution's input gradient slot0 Float[2,32,4,4] slot2 Float[32,16,3,3] -> slot3
+step 1: convolution's weight gradient slot0 Float[2,32,4,4] slot1 Float[2,16,8,8] -> slot4
+step 2: piece outer (32) inner (2,4,4)
+  %0 = load f32 slot0 (16,512,4,1)
+  %1 = reduce_sum f32 %0
+  store f32 slot5 (1,0,0,0) %1
+step 3: convolution slot1 Float[2,16,8,8] slot2 Float[32,16,3,3] -> slot8
+step 4: piece outer (2,32,4,4) inner ()
+  %0 = load f32 slot8 (512,16,4,1)
+  %1 = load f32 slot6 (0,1,0,0)
+  %2 = add f32 %0 %1
+  store f32 slot7 (512,16,4,1) %2
+)");
+}
+
 TEST_F(Passes, AFactorOfOneIsNoNumberOfTheCall) {
   torch::Tensor x = input({8, 8});
   EXPECT_EQ(text(lowered([&] { return Tensors{x.add(x, 1)}; })).find("argument"),

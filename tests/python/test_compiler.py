@@ -109,6 +109,76 @@ def test_products_need_no_copies(name, products):
     torch.testing.assert_close(y.cpu(), COPIES[name](x, w), rtol=1e-4, atol=1e-4)
 
 
+CONVOLUTIONS = {
+    "plain": lambda: nn.Conv2d(16, 32, 3, padding=1, bias=False),
+    "bias": lambda: nn.Conv2d(16, 32, 3, padding=1),
+    "stride": lambda: nn.Conv2d(16, 32, 3, stride=2, padding=1),
+    "dilation": lambda: nn.Conv2d(16, 32, (3, 2), dilation=(2, 1), padding=(2, 0)),
+    "groups": lambda: nn.Conv2d(16, 64, 5, groups=2, stride=(1, 3)),
+    "one place": lambda: nn.Conv2d(16, 48, 12),
+    "1x1": lambda: nn.Conv2d(16, 64, 1, stride=2),
+}
+
+
+@pytest.mark.parametrize("format", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_convolutions_of_our_own(name, format):
+    def step(device):
+        torch.manual_seed(0)
+        model = CONVOLUTIONS[name]().to(device, memory_format=format)
+        x = torch.randn(16, 16, 12, 12).to(device, memory_format=format).requires_grad_()
+        y = model(x * 2)
+        y.square().sum().backward()
+        return [y.detach(), x.grad, *(p.grad for p in model.parameters())]
+
+    with torch_lazy.config.override(products="own", plan_cache=0):
+        results = step("lazy")
+        found = counts(lambda: run(*results))
+    assert (found["Products"], found["Calls"]) == (3, 0)
+    for have, want in zip(results, step("cpu"), strict=True):
+        assert have.stride() == want.stride()
+        torch.testing.assert_close(have.cpu(), want, rtol=1e-4, atol=1e-3)
+
+
+def test_convolutions_of_a_row():
+    def step(device):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Conv1d(16, 32, 5, padding=2), nn.GELU(), nn.Conv1d(32, 32, 3))
+        model.to(device)
+        x = torch.randn(4, 16, 50).to(device).requires_grad_()
+        y = model(x)
+        y.square().sum().backward()
+        return [y.detach(), x.grad, *(p.grad for p in model.parameters())]
+
+    with torch_lazy.config.override(products="own", plan_cache=0):
+        results = step("lazy")
+        found = counts(lambda: run(*results))
+    assert (found["Products"], found["Calls"]) == (6, 0)
+    for have, want in zip(results, step("cpu"), strict=True):
+        torch.testing.assert_close(have.cpu(), want, rtol=1e-4, atol=1e-3)
+
+
+def test_gradients_of_convolutions_do_not_depend_on_threads():
+    def step():
+        torch.manual_seed(0)
+        model = nn.Sequential(
+            nn.Conv2d(3, 32, 7, 2, 3), nn.ReLU(), nn.Conv2d(32, 64, 3, 2, 1), nn.ReLU(),
+            nn.Conv2d(64, 64, 3, 1, 1), nn.Flatten(), nn.Linear(1024, 16),
+        ).to("lazy")  # fmt: skip
+        model(torch.randn(16, 3, 16, 16).to("lazy")).square().sum().backward()
+        return [p.grad.cpu() for p in model.parameters()]
+
+    threads = torch.get_num_threads()
+    results = []
+    with torch_lazy.config.override(products="own"):
+        for count in (1, 2, 7):
+            torch.set_num_threads(count)
+            results.append(step())
+    torch.set_num_threads(threads)
+    for one, two, seven in zip(*results, strict=True):
+        assert one.equal(two) and one.equal(seven)
+
+
 def test_copies_of_what_changes_stay():
     def program(device):
         torch.manual_seed(0)

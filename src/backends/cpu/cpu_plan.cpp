@@ -4,9 +4,10 @@
 #include "backends/aten/interpreter.h"
 #include "backends/cpu/arena.h"
 #include "backends/cpu/arguments.h"
+#include "backends/cpu/convolution.h"
 #include "backends/cpu/index_error.h"
 #include "backends/cpu/kernel_library.h"
-#include "backends/cpu/product.h"
+#include "backends/cpu/run_product.h"
 #include "base/fault.h"
 #include "base/settings.h"
 #include "compile/cost.h"
@@ -16,10 +17,8 @@
 #include <torch_lazy/metrics.h>
 
 #include <ATen/Parallel.h>
-#include <ATen/ops/bmm_cpu_dispatch.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
-#include <ATen/ops/mm_cpu_dispatch.h>
 
 #include <algorithm>
 #include <chrono>
@@ -74,15 +73,6 @@ struct PreparedBatch {
   int64_t elements = 0;
   int64_t scratch_bytes = 0;
 };
-
-/// Whether a product is one that torch-lazy's own kernel computes.
-bool can_multiply(const compile::Product& product) {
-  const Layout& out = product.out.layout;
-  auto is_float = [](const compile::View& view) { return view.layout.dtype == at::kFloat; };
-  return out.sizes.size() == 2 && out.strides[1] == 1 && is_float(product.a) &&
-         is_float(product.b) && is_float(product.out) &&
-         has_product(out.sizes[0], out.sizes[1], product.a.layout.sizes[1]);
-}
 
 bool is_custom(const GraphNode& node) {
   return !node.description->op->aten;
@@ -148,7 +138,7 @@ class CpuPlan : public Executable {
 
 CpuPlan::CpuPlan(const std::shared_ptr<const Graph>& graph)
     : graph_(graph),
-      program_(compile::compile(graph)),
+      program_(compile::compile(graph, {has_convolution})),
       memory_(compile::plan_memory(program_)),
       fallback_(graph) {
   prepare_batches();
@@ -224,7 +214,7 @@ void CpuPlan::prepare_batches() {
       }
       if (step.kind == compile::Step::Kind::product) {
         batch.product = &step.product;
-        batch.own_product = can_multiply(step.product);
+        batch.own_product = is_own(step.product);
         batch.node = step.node;
         batch.made.push_back(step.product.out.slot);
         continue;
@@ -565,31 +555,10 @@ at::Tensor CpuPlan::tensor(const compile::View& view, Frame& frame) const {
 void CpuPlan::multiply(const PreparedBatch& batch, Frame& frame) const {
   const compile::Product& product = *batch.product;
   if (batch.own_product) {
-    auto data = [&](const compile::View& view) {
-      return reinterpret_cast<float*>(address(view.slot, frame)) + view.layout.offset;
-    };
-    ProductBlock block;
-    block.a = data(product.a);
-    block.a_row = product.a.layout.strides[0];
-    block.a_depth = product.a.layout.strides[1];
-    block.b = data(product.b);
-    block.b_depth = product.b.layout.strides[0];
-    block.b_column = product.b.layout.strides[1];
-    block.result = data(product.out);
-    block.result_row = product.out.layout.strides[0];
-    block.rows = product.a.layout.sizes[0];
-    block.columns = product.b.layout.sizes[1];
-    block.depth = product.a.layout.sizes[1];
-    torch_lazy::multiply(block);
-    return;
-  }
-  const at::Tensor a = tensor(product.a, frame);
-  const at::Tensor b = tensor(product.b, frame);
-  at::Tensor out = tensor(product.out, frame);
-  if (a.dim() == 2) {
-    at::cpu::mm_out(out, a, b);
+    run_own(product, address(product.a.slot, frame), address(product.b.slot, frame),
+            address(product.out.slot, frame));
   } else {
-    at::cpu::bmm_out(out, a, b);
+    run_aten(tensor(product.a, frame), tensor(product.b, frame), tensor(product.out, frame));
   }
 }
 

@@ -10,15 +10,15 @@
 namespace torch_lazy {
 namespace {
 
-using Kernel = void (*)(const ProductBlock&, float*);
-
 #ifdef TORCH_LAZY_PRODUCTS
-Kernel find_kernel() {
+const ProductKernels* find_kernels() {
+  static const ProductKernels avx512{multiply_avx512, multiply_samples_avx512};
+  static const ProductKernels avx2{multiply_avx2, multiply_samples_avx2};
   __builtin_cpu_init();
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl")) {
-    return multiply_avx512;
+    return &avx512;
   }
-  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? multiply_avx2 : nullptr;
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? &avx2 : nullptr;
 }
 
 /// The library that PyTorch's wheels multiply with is Intel's.
@@ -26,7 +26,7 @@ bool has_better_ones() {
   return __builtin_cpu_is("intel");
 }
 #else
-Kernel find_kernel() {
+const ProductKernels* find_kernels() {
   return nullptr;
 }
 
@@ -34,11 +34,6 @@ bool has_better_ones() {
   return true;
 }
 #endif
-
-Kernel kernel() {
-  static const Kernel found = find_kernel();
-  return found;
-}
 
 /// Parts of equal size, but for the last ones, which begin at multiples of `unit`.
 struct Cut {
@@ -56,54 +51,72 @@ struct Cut {
 
 }  // namespace
 
+const ProductKernels* product_kernels() {
+  static const ProductKernels* found = find_kernels();
+  return found;
+}
+
 bool has_product(int64_t rows, int64_t columns, int64_t depth) {
   const ProductMode mode = settings().products;
-  if (mode == ProductMode::aten || kernel() == nullptr ||
+  if (mode == ProductMode::aten || product_kernels() == nullptr ||
       (mode == ProductMode::automatic && has_better_ones())) {
     return false;
   }
-  constexpr int64_t kSmallest = 16;
-  return rows >= kSmallest && columns >= kSmallest && depth >= kSmallest;
+  // Of small sides, much of a tile is of no use; what matters little has at least the same bits for
+  // any number of threads.
+  constexpr int64_t kSmall = 16;
+  constexpr int64_t kSmallest = 8;
+  constexpr int64_t kLittleWork = 1 << 20;  // multiplications
+  const int64_t least = std::min({rows, columns, depth});
+  return least >= kSmall || (least >= kSmallest && rows * columns * depth <= kLittleWork);
 }
 
-void multiply(const ProductBlock& product) {
+void for_blocks(int64_t row_count, int64_t column_count, int64_t depth,
+                const std::function<void(const ResultBlock&)>& compute) {
   constexpr int64_t kRowUnit = 12;
   constexpr int64_t kColumnUnit = 32;
   constexpr int64_t kWorthAThread = 1 << 18;  // multiplications
-  const int64_t work = product.rows * product.columns * product.depth;
+  const int64_t work = row_count * column_count * depth;
   const int64_t threads =
       std::min<int64_t>(at::get_num_threads(), std::max<int64_t>(1, work / kWorthAThread));
-  // The result is cut into blocks, one for each thread: such that the largest is small, and that
-  // little is packed.
-  Cut rows{product.rows, kRowUnit, 1};
-  Cut columns{product.columns, kColumnUnit, 1};
+  // One block for each thread: such that the largest is small, and that little is packed.
+  Cut rows{row_count, kRowUnit, 1};
+  Cut columns{column_count, kColumnUnit, 1};
   auto cost = [](const Cut& r, const Cut& c) {
     return std::make_pair(r.length() * c.length(), r.length() + c.length());
   };
   for (int64_t parts = 1; parts <= threads; ++parts) {
-    const Cut r{product.rows, kRowUnit, parts};
-    const Cut c{product.columns, kColumnUnit, threads / parts};
+    const Cut r{row_count, kRowUnit, parts};
+    const Cut c{column_count, kColumnUnit, threads / parts};
     if (cost(r, c) < cost(rows, columns)) {
       rows = r;
       columns = c;
     }
   }
   at::parallel_for(0, rows.parts * columns.parts, 1, [&](int64_t begin, int64_t end) {
-    auto* scratch = reinterpret_cast<float*>(
-        scratch_memory(kProductScratch * static_cast<int64_t>(sizeof(float))));
     for (int64_t part = begin; part < end; ++part) {
       const int64_t row = rows.begin(part / columns.parts);
       const int64_t column = columns.begin(part % columns.parts);
-      ProductBlock block = product;
-      block.rows = rows.end(part / columns.parts) - row;
-      block.columns = columns.end(part % columns.parts) - column;
-      block.a += row * product.a_row;
-      block.b += column * product.b_column;
-      block.result += row * product.result_row + column;
+      const ResultBlock block{row, rows.end(part / columns.parts) - row, column,
+                              columns.end(part % columns.parts) - column};
       if (block.rows > 0 && block.columns > 0) {
-        kernel()(block, scratch);
+        compute(block);
       }
     }
+  });
+}
+
+void multiply(const ProductBlock& product) {
+  for_blocks(product.rows, product.columns, product.depth, [&](const ResultBlock& part) {
+    ProductBlock block = product;
+    block.rows = part.rows;
+    block.columns = part.columns;
+    block.a += part.row * product.a_row;
+    block.b += part.column * product.b_column;
+    block.result += part.row * product.result_row + part.column;
+    auto* scratch = reinterpret_cast<float*>(
+        scratch_memory(kProductScratch * static_cast<int64_t>(sizeof(float))));
+    product_kernels()->multiply(block, scratch);
   });
 }
 

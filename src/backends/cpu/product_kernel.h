@@ -4,17 +4,25 @@
 // of the standard library may be in it, or its code for new processors would serve old ones.
 #pragma once
 
-#include "backends/cpu/product.h"
+#include "backends/cpu/product_arguments.h"
 
 namespace torch_lazy {
 namespace {
 
-/// Tiles of kRows x (kVectors * kLanes) elements. They and the operands they need at a time fit
+/// The first `count` depths, or those of a list.
+struct Depths {
+  const int32_t* list;
+  int64_t count;
+};
+
+/// Tiles of kHeight x (kVectors * kLanes) elements. They and the operands they need at a time fit
 /// into the registers.
-template <int kLanes, int kVectors, int kRows>
+template <int kLanes, int kVectors, int kHeight>
 struct Tile {
   typedef float Vector __attribute__((vector_size(kLanes * sizeof(float))));
-  static constexpr int64_t kColumns = kLanes * kVectors;
+  static constexpr int kRows = kHeight;
+  static constexpr int kColumns = kLanes * kVectors;
+  static constexpr int kTile = kRows * kColumns;
 
   static Vector load(const float* from) {
     Vector vector;
@@ -22,9 +30,10 @@ struct Tile {
     return vector;
   }
 
-  /// result (+)= a * b, where a is packed as [depth][kRows] and b as [depth][kColumns].
-  template <int rows>
-  static void multiply(const float* a, const float* b, int64_t depth, float* result,
+  /// result (+)= a * b, where a is packed as [depth][kRows] and b as [depth][kColumns]; b has only
+  /// those of a's depths that are listed.
+  template <int rows, bool listed>
+  static void multiply(const float* a, const float* b, Depths depths, float* result,
                        int64_t row_stride, bool add) {
     Vector sums[rows][kVectors];
 #pragma GCC unroll 16
@@ -34,7 +43,8 @@ struct Tile {
         sums[r][v] = Vector{};
       }
     }
-    for (int64_t p = 0; p < depth; ++p) {
+    for (int64_t p = 0; p < depths.count; ++p) {
+      const float* column = a + (listed ? depths.list[p] : p) * kRows;
       Vector right[kVectors];
 #pragma GCC unroll 4
       for (int v = 0; v < kVectors; ++v) {
@@ -42,13 +52,12 @@ struct Tile {
       }
 #pragma GCC unroll 16
       for (int r = 0; r < rows; ++r) {
-        const Vector left = a[r] - Vector{};
+        const Vector left = column[r] - Vector{};
 #pragma GCC unroll 4
         for (int v = 0; v < kVectors; ++v) {
           sums[r][v] += left * right[v];
         }
       }
-      a += kRows;
       b += kColumns;
     }
 #pragma GCC unroll 16
@@ -63,12 +72,16 @@ struct Tile {
   }
 
   template <int rows = kRows>
-  static void multiply_rows(int64_t count, const float* a, const float* b, int64_t depth,
+  static void multiply_rows(int64_t count, const float* a, const float* b, Depths depths,
                             float* result, int64_t row_stride, bool add) {
-    if (count == rows) {
-      multiply<rows>(a, b, depth, result, row_stride, add);
-    } else if constexpr (rows > 1) {
-      multiply_rows<rows - 1>(count, a, b, depth, result, row_stride, add);
+    if (count != rows) {
+      if constexpr (rows > 1) {
+        multiply_rows<rows - 1>(count, a, b, depths, result, row_stride, add);
+      }
+    } else if (depths.list) {
+      multiply<rows, true>(a, b, depths, result, row_stride, add);
+    } else {
+      multiply<rows, false>(a, b, depths, result, row_stride, add);
     }
   }
 };
@@ -84,11 +97,11 @@ void copy(const float* from, int64_t stride, int64_t depth_stride, int64_t count
 }
 
 /// Eight rows of eight elements become columns.
-void transpose(const float* from, int64_t from_row, float* to, int64_t to_row) {
+void transpose(const float* const (&from)[8], float* to, int64_t to_row) {
   typedef float Eight __attribute__((vector_size(32)));
   Eight rows[8];
   for (int r = 0; r < 8; ++r) {
-    __builtin_memcpy(&rows[r], from + r * from_row, sizeof(Eight));
+    __builtin_memcpy(&rows[r], from[r], sizeof(Eight));
   }
   Eight pairs[8];  // of rows r and r + 1: columns 0 1 4 5, then 2 3 6 7
   for (int r = 0; r < 8; r += 2) {
@@ -112,76 +125,121 @@ void transpose(const float* from, int64_t from_row, float* to, int64_t to_row) {
   }
 }
 
+template <int width>
+void pack_panel(const float* from, int64_t stride, int64_t depth_stride, int64_t depth, float* to) {
+  if (stride == 1) {
+    copy(from, 1, depth_stride, width, depth, to, width);
+    return;
+  }
+  int64_t i = 0;
+  for (; i + 8 <= width && depth_stride == 1; i += 8) {
+    int64_t p = 0;
+    for (; p + 8 <= depth; p += 8) {
+      const float* rows[8];
+      for (int r = 0; r < 8; ++r) {
+        rows[r] = from + (i + r) * stride + p;
+      }
+      transpose(rows, to + p * width + i, width);
+    }
+    copy(from + i * stride + p, stride, 1, 8, depth - p, to + p * width + i, width);
+  }
+  copy(from + i * stride, stride, depth_stride, width - i, depth, to + i, width);
+}
+
 /// Puts a block of `count` x `depth` elements into panels of `width`: [panel][depth][width]. What
 /// is missing in the last one is zero.
 template <int width>
 void pack(const float* from, int64_t stride, int64_t depth_stride, int64_t count, int64_t depth,
           float* to) {
-  for (int64_t first = 0; first < count; first += width, to += width * depth) {
+  int64_t first = 0;
+  for (; first + width <= count; first += width) {
+    pack_panel<width>(from + first * stride, stride, depth_stride, depth, to + first * depth);
+  }
+  if (first < count) {
     const float* source = from + first * stride;
-    const int64_t there = count - first < width ? count - first : width;
-    if (there < width) {
-      for (int64_t p = 0; p < depth; ++p) {
-        for (int64_t i = 0; i < width; ++i) {
-          to[p * width + i] = i < there ? source[i * stride + p * depth_stride] : 0.0F;
-        }
+    float* last = to + first * depth;
+    for (int64_t p = 0; p < depth; ++p) {
+      for (int64_t i = 0; i < width; ++i) {
+        last[p * width + i] = i < count - first ? source[i * stride + p * depth_stride] : 0.0F;
       }
-    } else if (stride == 1) {
-      copy(source, 1, depth_stride, width, depth, to, width);
-    } else {
-      int64_t i = 0;
-      for (; i + 8 <= width && depth_stride == 1; i += 8) {
-        int64_t p = 0;
-        for (; p + 8 <= depth; p += 8) {
-          transpose(source + i * stride + p, stride, to + p * width + i, width);
-        }
-        copy(source + i * stride + p, stride, 1, 8, depth - p, to + p * width + i, width);
-      }
-      copy(source + i * stride, stride, depth_stride, width - i, depth, to + i, width);
     }
   }
 }
 
-template <int kLanes, int kVectors, int kRows>
-void multiply_block(const ProductBlock& block, float* scratch) {
-  using T = Tile<kLanes, kVectors, kRows>;
-  static_assert(kProductRows % kRows == 0 && kProductColumns % T::kColumns == 0);
-  float* packed_a = scratch;
-  float* packed_b = scratch + kProductRows * kProductDepth;
-  float edge[kRows * T::kColumns];
-  for (int64_t j = 0; j < block.columns; j += kProductColumns) {
-    const int64_t columns =
-        block.columns - j < kProductColumns ? block.columns - j : kProductColumns;
-    for (int64_t p = 0; p < block.depth; p += kProductDepth) {
-      const int64_t depth = block.depth - p < kProductDepth ? block.depth - p : kProductDepth;
-      pack<T::kColumns>(block.b + j * block.b_column + p * block.b_depth, block.b_column,
-                        block.b_depth, columns, depth, packed_b);
-      for (int64_t i = 0; i < block.rows; i += kProductRows) {
-        const int64_t rows = block.rows - i < kProductRows ? block.rows - i : kProductRows;
-        pack<kRows>(block.a + i * block.a_row + p * block.a_depth, block.a_row, block.a_depth, rows,
-                    depth, packed_a);
+/// A matrix whose elements lie at fixed distances.
+struct StridedOperand {
+  const float* data;
+  int64_t stride;
+  int64_t depth_stride;
+
+  template <int width>
+  void pack(int64_t first, int64_t count, int64_t p, int64_t depth, float* to) const {
+    torch_lazy::pack<width>(data + first * stride + p * depth_stride, stride, depth_stride, count,
+                            depth, to);
+  }
+
+  Depths depths(int64_t, int64_t depth) const { return {nullptr, depth}; }
+};
+
+/// A result whose rows are contiguous.
+struct StridedResult {
+  float* data;
+  int64_t row;
+
+  template <class T>
+  void multiply(int64_t i, int64_t count, int64_t j, int64_t columns, const float* a,
+                const float* b, Depths depths, bool add) const {
+    float* to = data + i * row + j;
+    if (columns == T::kColumns) {
+      T::multiply_rows(count, a, b, depths, to, row, add);
+      return;
+    }
+    float tile[T::kTile];
+    T::multiply_rows(count, a, b, depths, tile, T::kColumns, false);
+    for (int64_t y = 0; y < count; ++y) {
+      for (int64_t x = 0; x < columns; ++x) {
+        const float sum = tile[y * T::kColumns + x];
+        to[y * row + x] = add ? to[y * row + x] + sum : sum;
+      }
+    }
+  }
+};
+
+/// `packed_a` has room for rows * depth elements of a block, `packed_b` for columns * depth.
+template <class T, class Left, class Right, class Result>
+void multiply_blocks(const Left& left, Right& right, const Result& result, Extent size,
+                     Extent block, float* packed_a, float* packed_b) {
+  for (int64_t j = 0; j < size.columns; j += block.columns) {
+    const int64_t columns = size.columns - j < block.columns ? size.columns - j : block.columns;
+    for (int64_t p = 0; p < size.depth; p += block.depth) {
+      const int64_t depth = size.depth - p < block.depth ? size.depth - p : block.depth;
+      right.template pack<T::kColumns>(j, columns, p, depth, packed_b);
+      for (int64_t i = 0; i < size.rows; i += block.rows) {
+        const int64_t rows = size.rows - i < block.rows ? size.rows - i : block.rows;
+        left.template pack<T::kRows>(i, rows, p, depth, packed_a);
         for (int64_t c = 0; c < columns; c += T::kColumns) {
-          const float* b = packed_b + c * depth;
-          for (int64_t r = 0; r < rows; r += kRows) {
-            const float* a = packed_a + r * depth;
-            float* result = block.result + (i + r) * block.result_row + j + c;
-            const int64_t count = rows - r < kRows ? rows - r : kRows;
-            if (columns - c >= T::kColumns) {
-              T::multiply_rows(count, a, b, depth, result, block.result_row, p > 0);
-              continue;
-            }
-            T::multiply_rows(count, a, b, depth, edge, T::kColumns, false);
-            for (int64_t y = 0; y < count; ++y) {
-              for (int64_t x = 0; x < columns - c; ++x) {
-                float& to = result[y * block.result_row + x];
-                to = p > 0 ? to + edge[y * T::kColumns + x] : edge[y * T::kColumns + x];
-              }
-            }
+          const int64_t width = columns - c < T::kColumns ? columns - c : T::kColumns;
+          const Depths depths = right.depths(c / T::kColumns, depth);
+          for (int64_t r = 0; r < rows; r += T::kRows) {
+            const int64_t height = rows - r < T::kRows ? rows - r : T::kRows;
+            result.template multiply<T>(i + r, height, j + c, width, packed_a + r * depth,
+                                        packed_b + c * depth, depths, p > 0);
           }
         }
       }
     }
   }
+}
+
+template <class T>
+void multiply_block(const ProductBlock& block, float* scratch) {
+  static_assert(kProductRows % T::kRows == 0 && kProductColumns % T::kColumns == 0);
+  StridedOperand right{block.b, block.b_column, block.b_depth};
+  multiply_blocks<T>(StridedOperand{block.a, block.a_row, block.a_depth}, right,
+                     StridedResult{block.result, block.result_row},
+                     {block.rows, block.columns, block.depth},
+                     {kProductRows, kProductColumns, kProductDepth}, scratch,
+                     scratch + kProductRows * kProductDepth);
 }
 
 }  // namespace

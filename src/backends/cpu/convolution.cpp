@@ -1,0 +1,375 @@
+#include "backends/cpu/convolution.h"
+
+#include "backends/cpu/arena.h"
+#include "backends/cpu/product.h"
+#include "base/settings.h"
+
+#include <algorithm>
+#include <limits>
+#include <vector>
+
+namespace torch_lazy {
+namespace {
+
+using compile::Convolution;
+using Table = std::vector<int32_t>;
+
+/// Images, [images, channels, height, width], or weights, [outputs, inputs, height, width].
+struct Planes {
+  float* data = nullptr;
+  int64_t sizes[4] = {};
+  int64_t strides[4] = {};
+
+  Planes(const compile::View& view, float* memory) : data(memory) {
+    const Layout& layout = view.layout;
+    const bool flat = layout.sizes.size() == 3;  // height 1
+    for (size_t d = 0; d < 4; ++d) {
+      const size_t from = flat && d > 2 ? 2 : d;
+      const bool height = flat && d == 2;
+      sizes[d] = height ? 1 : layout.sizes[from];
+      strides[d] = height ? 0 : layout.strides[from];
+    }
+  }
+};
+
+/// Elements of images that are copied for a block.
+constexpr int64_t kMostCopied = 1 << 20;
+
+int64_t ceil_div(int64_t a, int64_t b) {
+  return (a + b - 1) / b;
+}
+
+/// A product being put together, with the tables that it refers to.
+struct Job {
+  SampledProduct product;
+  Table a_row;
+  Table a_depth;
+  Table result_column;
+  Table tap_y;
+  Table tap_x;
+
+  void add_tap(int64_t y, int64_t x) {
+    tap_y.push_back(static_cast<int32_t>(y));
+    tap_x.push_back(static_cast<int32_t>(x));
+  }
+
+  void connect() {
+    SampledProduct& p = product;
+    p.a_row = a_row.data();
+    p.a_depth = a_depth.data();
+    p.result_column = result_column.data();
+    p.rows = static_cast<int64_t>(a_row.size());
+    p.columns = static_cast<int64_t>(result_column.size());
+    p.depth = static_cast<int64_t>(a_depth.size());
+    // Few columns: deeper blocks instead, whose sums stay in registers for longer.
+    p.block = {kProductRows, kProductColumns, kProductDepth};
+    while (p.block.depth < kSampledPlaces && p.columns <= p.block.columns / 2) {
+      p.block.columns /= 2;
+      p.block.depth *= 2;
+      p.block.rows /= 2;
+    }
+    Samples& s = p.b;
+    s.taps = static_cast<int64_t>(tap_y.size());
+    s.tap_y = tap_y.data();
+    s.tap_x = tap_x.data();
+    const auto [low_y, high_y] = std::minmax_element(tap_y.begin(), tap_y.end());
+    const auto [low_x, high_x] = std::minmax_element(tap_x.begin(), tap_x.end());
+    s.first_y = *low_y;
+    s.first_x = *low_x;
+    s.reach_y = *high_y - *low_y + 1;
+    s.reach_x = *high_x - *low_x + 1;
+  }
+
+  /// Elements that are copied for a block, at most.
+  int64_t copied() const {
+    const Samples& s = product.b;
+    const Extent& block = product.block;
+    const int64_t places = product.places_are_depth ? block.depth : block.columns;
+    const int64_t samples = product.places_are_depth ? block.columns : block.depth;
+    const int64_t few = std::min(s.images, places / (s.grid_height * s.grid_width) + 2);
+    const int64_t images = s.by_place ? s.images : few;
+    const int64_t rows = std::min(places / s.grid_width + 2 * few, few * s.grid_height);
+    const int64_t height = s.by_place ? s.images * s.grid_height : rows;
+    return (samples / s.taps + 2) * (height * s.step_y + images * s.reach_y) * s.copied_width() *
+           s.parts();
+  }
+};
+
+void set_images(Samples& samples, const Planes& images) {
+  samples.images = images.sizes[0];
+  samples.data = images.data;
+  samples.image = images.strides[0];
+  samples.channel = images.strides[1];
+  samples.row = images.strides[2];
+  samples.column = images.strides[3];
+  samples.height = images.sizes[2];
+  samples.width = images.sizes[3];
+}
+
+/// Entries first * strides[0] + second * strides[1] + ..., in the order of the dimensions.
+Table offsets(const Planes& planes, std::initializer_list<int> dimensions) {
+  Table table{0};
+  for (int d : dimensions) {
+    Table next;
+    next.reserve(table.size() * static_cast<size_t>(planes.sizes[d]));
+    for (int32_t begin : table) {
+      for (int64_t i = 0; i < planes.sizes[d]; ++i) {
+        next.push_back(begin + static_cast<int32_t>(i * planes.strides[d]));
+      }
+    }
+    table = std::move(next);
+  }
+  return table;
+}
+
+Planes part_of(Planes planes, int dimension, int64_t first, int64_t count) {
+  planes.data += planes.data ? first * planes.strides[dimension] : 0;
+  planes.sizes[dimension] = count;
+  return planes;
+}
+
+void run(Job& job) {
+  job.connect();
+  const int64_t scratch_floats = kProductScratch + kSampleTables + job.copied();
+  const SampledProduct& all = job.product;
+  for_blocks(all.rows, all.columns, all.depth, [&](const ResultBlock& block) {
+    SampledProduct product = all;
+    product.a_row += block.row;
+    product.result += block.row * all.result_row;
+    product.result_column += block.column;
+    product.first_column = block.column;
+    product.rows = block.rows;
+    product.columns = block.columns;
+    auto* scratch = reinterpret_cast<float*>(
+        scratch_memory(scratch_floats * static_cast<int64_t>(sizeof(float))));
+    product_kernels()->multiply_samples(product, scratch);
+  });
+}
+
+/// Whether so many taps of so few places are beside the image that it pays to leave them out.
+bool is_better_by_place(const Planes& grid, int64_t taps) {
+  constexpr int64_t kFewPlaces = 16;
+  constexpr int64_t kFewestImages = 8;
+  constexpr int64_t kMostImages = 64;
+  return taps > 1 && grid.sizes[2] * grid.sizes[3] <= kFewPlaces &&
+         grid.sizes[0] >= kFewestImages && grid.sizes[0] <= kMostImages;
+}
+
+Table places(const Planes& grid, bool by_place) {
+  return by_place ? offsets(grid, {2, 3, 0}) : offsets(grid, {0, 2, 3});
+}
+
+/// The convolution of one group: rows are output channels, columns places of the output.
+Job forward_job(const Planes& input, const Planes& weight, const Planes& output,
+                const Convolution& g) {
+  Job job;
+  job.product.a = weight.data;
+  job.a_row = offsets(weight, {0});
+  job.a_depth = offsets(weight, {1, 2, 3});
+  job.product.result = output.data;
+  job.product.result_row = output.strides[1];
+  Samples& s = job.product.b;
+  set_images(s, input);
+  s.by_place = is_better_by_place(output, weight.sizes[2] * weight.sizes[3]);
+  job.result_column = places(output, s.by_place);
+  s.grid_height = output.sizes[2];
+  s.grid_width = output.sizes[3];
+  s.step_y = g.stride[0];
+  s.step_x = g.stride[1];
+  for (int64_t y = 0; y < weight.sizes[2]; ++y) {
+    for (int64_t x = 0; x < weight.sizes[3]; ++x) {
+      job.add_tap(y * g.dilation[0] - g.padding[0], x * g.dilation[1] - g.padding[1]);
+    }
+  }
+  return job;
+}
+
+/// Rows are output channels, columns input channels and taps; the sum goes over the places.
+Job weight_job(const Planes& output, const Planes& input, const Planes& weight,
+               const Convolution& g) {
+  Job job = forward_job(input, weight, output, g);
+  job.product.places_are_depth = true;
+  job.product.b.by_place = false;
+  job.product.a = output.data;
+  job.a_row = offsets(output, {1});
+  job.a_depth = offsets(output, {0, 2, 3});
+  job.product.result = weight.data;
+  job.product.result_row = weight.strides[0];
+  job.result_column = offsets(weight, {1, 2, 3});
+  return job;
+}
+
+/// Taps along one dimension that reach inputs at `phase`, `phase` + stride, ..., and the outputs
+/// that they come from, relative to the place.
+struct Reach {
+  std::vector<int64_t> taps;
+  std::vector<int64_t> outputs;
+
+  Reach(int64_t kernel, int64_t stride, int64_t padding, int64_t dilation, int64_t phase) {
+    for (int64_t t = 0; t < kernel; ++t) {
+      const int64_t distance = phase + padding - t * dilation;
+      if (distance % stride == 0) {
+        taps.push_back(t);
+        outputs.push_back(distance / stride);
+      }
+    }
+  }
+};
+
+/// Inputs at every stride-th place have the same taps. Rows are input channels.
+Job back_job(const Planes& output, const Planes& weight, const Planes& input, const Reach& y,
+             const Reach& x) {
+  Job job;
+  job.product.a = weight.data;
+  job.a_row = offsets(weight, {1});
+  Samples& s = job.product.b;
+  set_images(s, output);
+  s.grid_height = input.sizes[2];
+  s.grid_width = input.sizes[3];
+  for (size_t i = 0; i < y.taps.size(); ++i) {
+    for (size_t j = 0; j < x.taps.size(); ++j) {
+      job.add_tap(y.outputs[i], x.outputs[j]);
+    }
+  }
+  for (int64_t o = 0; o < weight.sizes[0]; ++o) {
+    for (int64_t i : y.taps) {
+      for (int64_t j : x.taps) {
+        job.a_depth.push_back(static_cast<int32_t>(o * weight.strides[0] + i * weight.strides[2] +
+                                                   j * weight.strides[3]));
+      }
+    }
+  }
+  job.product.result = input.data;
+  job.product.result_row = input.strides[1];
+  s.by_place = is_better_by_place(input, static_cast<int64_t>(job.tap_y.size()));
+  job.result_column = places(input, s.by_place);
+  return job;
+}
+
+void clear(const Planes& planes) {
+  for (int32_t place : offsets(planes, {0, 2, 3})) {
+    for (int64_t c = 0; c < planes.sizes[1]; ++c) {
+      planes.data[place + c * planes.strides[1]] = 0;
+    }
+  }
+}
+
+/// Calls a function with the planes of each group: input and output along their channels, the
+/// weight along its outputs.
+template <typename Function>
+void for_groups(const Planes& input, const Planes& weight, const Planes& output, int64_t groups,
+                const Function& function) {
+  const int64_t inputs = input.sizes[1] / groups;
+  const int64_t outputs = output.sizes[1] / groups;
+  for (int64_t g = 0; g < groups; ++g) {
+    function(part_of(input, 1, g * inputs, inputs), part_of(weight, 0, g * outputs, outputs),
+             part_of(output, 1, g * outputs, outputs));
+  }
+}
+
+bool fits(const Planes& planes) {
+  int64_t reach = 0;
+  for (int d = 0; d < 4; ++d) {
+    if (planes.sizes[d] == 0 || planes.strides[d] < 0) {
+      return false;
+    }
+    reach += (planes.sizes[d] - 1) * planes.strides[d];
+  }
+  return reach < std::numeric_limits<int32_t>::max();
+}
+
+/// The gradient of the input.
+void convolve_back(const Planes& output, const Planes& weight, const Planes& input,
+                   const Convolution& g) {
+  for (int64_t y = 0; y < std::min(g.stride[0], input.sizes[2]); ++y) {
+    for (int64_t x = 0; x < std::min(g.stride[1], input.sizes[3]); ++x) {
+      Planes places = input;
+      places.data += y * input.strides[2] + x * input.strides[3];
+      places.sizes[2] = ceil_div(input.sizes[2] - y, g.stride[0]);
+      places.sizes[3] = ceil_div(input.sizes[3] - x, g.stride[1]);
+      places.strides[2] *= g.stride[0];
+      places.strides[3] *= g.stride[1];
+      const Reach down(weight.sizes[2], g.stride[0], g.padding[0], g.dilation[0], y);
+      const Reach right(weight.sizes[3], g.stride[1], g.padding[1], g.dilation[1], x);
+      if (down.taps.empty() || right.taps.empty()) {
+        clear(places);
+        continue;
+      }
+      Job job = back_job(output, weight, places, down, right);
+      run(job);
+    }
+  }
+}
+
+struct Operands {
+  Planes input;
+  Planes weight;
+  Planes output;
+
+  Operands(const compile::Product& p, float* a, float* b, float* out)
+      : Operands(p.convolution->kind, Planes(p.a, a), Planes(p.b, b), Planes(p.out, out)) {}
+
+  Operands(Convolution::Kind kind, const Planes& a, const Planes& b, const Planes& out)
+      : input(kind == Convolution::Kind::forward           ? a
+              : kind == Convolution::Kind::weight_gradient ? b
+                                                           : out),
+        weight(kind == Convolution::Kind::weight_gradient ? out : b),
+        output(kind == Convolution::Kind::forward ? out : a) {}
+};
+
+/// PyTorch's forward convolutions are faster where the weights are small against the images, and
+/// their bits do not depend on the number of threads. Those of its gradients do.
+bool is_worth_it(const Convolution& convolution, int64_t places) {
+  constexpr int64_t kFewPlaces = 64;
+  return convolution.kind != Convolution::Kind::forward || places <= kFewPlaces ||
+         settings().products == ProductMode::own;
+}
+
+}  // namespace
+
+bool has_convolution(const compile::Product& product) {
+  const Convolution& convolution = *product.convolution;
+  const Operands all(product, nullptr, nullptr, nullptr);
+  for (const compile::View* view : {&product.a, &product.b, &product.out}) {
+    if (view->layout.dtype != at::kFloat || view->layout.conj || view->layout.neg) {
+      return false;
+    }
+  }
+  const auto& [input, weight, output] = all;
+  const int64_t places = output.sizes[0] * output.sizes[2] * output.sizes[3];
+  const int64_t taps = weight.sizes[2] * weight.sizes[3];
+  if (!is_worth_it(convolution, places) ||
+      !has_product(weight.sizes[0] / convolution.groups, places, weight.sizes[1] * taps) ||
+      taps > kSampledPlaces || !fits(input) || !fits(weight) || !fits(output)) {
+    return false;
+  }
+  const int64_t inputs = input.sizes[1] / convolution.groups;
+  const int64_t outputs = output.sizes[1] / convolution.groups;
+  const Planes i = part_of(input, 1, 0, inputs);
+  const Planes w = part_of(weight, 0, 0, outputs);
+  const Planes o = part_of(output, 1, 0, outputs);
+  bool small = true;
+  for (Job job : {forward_job(i, w, o, convolution), weight_job(o, i, w, convolution)}) {
+    job.connect();
+    small = small && job.copied() <= kMostCopied;
+  }
+  return small;
+}
+
+void convolve(const compile::Product& product, float* a, float* b, float* out) {
+  const Convolution& convolution = *product.convolution;
+  const Operands all(product, a, b, out);
+  for_groups(all.input, all.weight, all.output, convolution.groups,
+             [&](const Planes& input, const Planes& weight, const Planes& output) {
+               if (convolution.kind == Convolution::Kind::input_gradient) {
+                 convolve_back(output, weight, input, convolution);
+                 return;
+               }
+               Job job = convolution.kind == Convolution::Kind::forward
+                             ? forward_job(input, weight, output, convolution)
+                             : weight_job(output, input, weight, convolution);
+               run(job);
+             });
+}
+
+}  // namespace torch_lazy

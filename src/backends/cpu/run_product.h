@@ -1,0 +1,17 @@
+// Products and convolutions of a plan: by kernels of our own, or by PyTorch's.
+#pragma once
+
+#include "compile/program.h"
+
+#include <ATen/core/Tensor.h>
+
+namespace torch_lazy {
+
+/// Whether our own kernels compute it. Decided once for a plan: its runs have the same bits.
+bool is_own(const compile::Product& product);
+
+/// The memory is that of the views' slots.
+void run_own(const compile::Product& product, char* a, char* b, char* out);
+void run_aten(const at::Tensor& a, const at::Tensor& b, at::Tensor out);
+
+}  // namespace torch_lazy

@@ -1,0 +1,176 @@
+// Convolutions of our own, against PyTorch's in double precision.
+#include "backends/cpu/convolution.h"
+#include "backends/cpu/product.h"
+#include "base/settings.h"
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace torch_lazy {
+namespace {
+
+using compile::Convolution;
+
+struct Shape {
+  int64_t images, inputs, height, width, outputs, kernel_y, kernel_x;
+  Convolution geometry;
+};
+
+Convolution geometry(int64_t stride, int64_t padding, int64_t dilation = 1, int64_t groups = 1) {
+  return {Convolution::Kind::forward,
+          {stride, stride},
+          {padding, padding},
+          {dilation, dilation},
+          groups};
+}
+
+compile::View view(const at::Tensor& tensor) {
+  compile::View view;
+  view.layout.sizes = tensor.sizes();
+  view.layout.strides = tensor.strides();
+  view.layout.dtype = tensor.scalar_type();
+  return view;
+}
+
+compile::Product product(Convolution convolution, Convolution::Kind kind, const at::Tensor& a,
+                         const at::Tensor& b, const at::Tensor& out) {
+  convolution.kind = kind;
+  return {view(a), view(b), view(out), convolution};
+}
+
+void compute(const Convolution& convolution, Convolution::Kind kind, const at::Tensor& a,
+             const at::Tensor& b, const at::Tensor& out) {
+  const compile::Product step = product(convolution, kind, a, b, out);
+  EXPECT_TRUE(has_convolution(step));
+  convolve(step, a.mutable_data_ptr<float>(), b.mutable_data_ptr<float>(),
+           out.mutable_data_ptr<float>());
+}
+
+const std::vector<Shape> kShapes = {
+    {2, 16, 16, 16, 16, 3, 3, geometry(1, 1)},
+    {8, 64, 16, 16, 64, 3, 3, geometry(1, 1)},
+    {8, 3, 64, 64, 64, 7, 7, geometry(2, 3)},
+    {4, 20, 9, 7, 40, 3, 3, geometry(2, 1)},
+    {4, 16, 8, 8, 32, 1, 1, geometry(2, 0)},
+    {4, 16, 8, 8, 32, 1, 1, geometry(1, 0)},
+    {3, 17, 11, 13, 19, 5, 2, {Convolution::Kind::forward, {3, 2}, {2, 0}, {1, 3}, 1}},
+    {8, 70, 2, 2, 130, 3, 3, geometry(1, 1)},
+    {3, 30, 5, 4, 130, 3, 2, {Convolution::Kind::forward, {2, 1}, {1, 1}, {1, 2}, 1}},
+    {40, 16, 1, 1, 16, 3, 3, geometry(1, 1)},
+    {2, 64, 10, 10, 48, 3, 3, geometry(1, 2, 2, 2)},
+    {1, 16, 1, 300, 20, 1, 9, {Convolution::Kind::forward, {1, 4}, {0, 4}, {1, 1}, 1}},
+    {1, 16, 60, 60, 16, 3, 3, geometry(4, 1)},
+};
+
+/// What is not written in them shows.
+at::Tensor blank(at::IntArrayRef sizes, bool channels_last) {
+  return at::full(sizes, 1e9)
+      .contiguous(channels_last ? at::MemoryFormat::ChannelsLast : at::MemoryFormat::Contiguous);
+}
+
+struct Results {
+  at::Tensor output, input_gradient, weight_gradient;
+};
+
+struct Operands {
+  at::Tensor input, weight, gradient;
+
+  explicit Operands(const Shape& s) {
+    at::manual_seed(0);
+    input = at::randn({s.images, s.inputs, s.height, s.width});
+    weight = at::randn({s.outputs, s.inputs / s.geometry.groups, s.kernel_y, s.kernel_x});
+    gradient = at::randn(expected(s).output.sizes());
+  }
+
+  Results expected(const Shape& s) const {
+    const Convolution& g = s.geometry;
+    const at::Tensor x = input.to(at::kDouble);
+    const at::Tensor w = weight.to(at::kDouble);
+    Results results;
+    results.output = at::conv2d(x, w, {}, g.stride, g.padding, g.dilation, g.groups);
+    if (gradient.defined()) {
+      std::tie(results.input_gradient, results.weight_gradient, std::ignore) =
+          at::convolution_backward(gradient.to(at::kDouble), x, w, at::nullopt, g.stride, g.padding,
+                                   g.dilation, false, {0, 0}, g.groups, {true, true, false});
+    }
+    return results;
+  }
+
+  Results computed(const Shape& s, bool channels_last) const {
+    const auto format =
+        channels_last ? at::MemoryFormat::ChannelsLast : at::MemoryFormat::Contiguous;
+    const at::Tensor x = input.contiguous(format);
+    const at::Tensor w = weight.contiguous(format);
+    const at::Tensor dy = gradient.contiguous(format);
+    Results results{blank(dy.sizes(), channels_last), blank(x.sizes(), channels_last),
+                    blank(w.sizes(), channels_last)};
+    compute(s.geometry, Convolution::Kind::forward, x, w, results.output);
+    compute(s.geometry, Convolution::Kind::input_gradient, dy, w, results.input_gradient);
+    compute(s.geometry, Convolution::Kind::weight_gradient, dy, x, results.weight_gradient);
+    return results;
+  }
+};
+
+void expect_near(const at::Tensor& actual, const at::Tensor& expected, const char* what) {
+  const double scale = expected.abs().max().item<double>();
+  EXPECT_LT((actual.to(at::kDouble) - expected).abs().max().item<double>(), 1e-5 * scale)
+      << what << " of sizes " << expected.sizes();
+}
+
+class Convolutions : public testing::Test {
+ protected:
+  void SetUp() override {
+    before_ = settings().products;
+    settings().products = ProductMode::own;
+    if (!has_product(16, 16, 16)) {
+      GTEST_SKIP() << "not on this processor";
+    }
+  }
+  void TearDown() override { settings().products = before_; }
+
+  ProductMode before_ = ProductMode::automatic;
+};
+
+TEST_F(Convolutions, AreThoseOfDoublePrecision) {
+  for (const Shape& shape : kShapes) {
+    const Operands operands(shape);
+    const Results expected = operands.expected(shape);
+    for (bool channels_last : {false, true}) {
+      const Results results = operands.computed(shape, channels_last);
+      expect_near(results.output, expected.output, "output");
+      expect_near(results.input_gradient, expected.input_gradient, "gradient of the input");
+      expect_near(results.weight_gradient, expected.weight_gradient, "gradient of the weight");
+    }
+  }
+}
+
+TEST_F(Convolutions, HaveTheSameBitsForAnyNumberOfThreads) {
+  const int threads = at::get_num_threads();
+  for (const Shape& shape : kShapes) {
+    const Operands operands(shape);
+    at::set_num_threads(1);
+    const Results one = operands.computed(shape, false);
+    for (int count : {2, 7}) {
+      at::set_num_threads(count);
+      const Results many = operands.computed(shape, false);
+      EXPECT_TRUE(at::equal(one.output, many.output));
+      EXPECT_TRUE(at::equal(one.input_gradient, many.input_gradient));
+      EXPECT_TRUE(at::equal(one.weight_gradient, many.weight_gradient));
+    }
+  }
+  at::set_num_threads(threads);
+}
+
+TEST_F(Convolutions, OfFewChannelsArePyTorchs) {
+  const at::Tensor input = at::randn({2, 8, 8, 8});
+  const at::Tensor weight = at::randn({8, 1, 3, 3});
+  const at::Tensor output = at::randn({2, 8, 8, 8});
+  EXPECT_FALSE(has_convolution(
+      product(geometry(1, 1, 1, 8), Convolution::Kind::forward, input, weight, output)));
+}
+
+}  // namespace
+}  // namespace torch_lazy
