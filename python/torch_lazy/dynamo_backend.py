@@ -21,6 +21,7 @@ from torch.fx.node import map_aggregate, map_arg
 
 from torch_lazy import _C
 from torch_lazy.compile import CompileWarning
+from torch_lazy.garbage import watch_compilations
 from torch_lazy.partition import partition
 
 NAME = "torch_lazy"
@@ -34,9 +35,10 @@ _ATTEMPTS = 3
 
 def backend(module: torch.fx.GraphModule, inputs: Sequence[Any], **options: Any) -> Any:
     """What torch.compile calls with the graph of a function."""
-    from torch._dynamo import disable
+    from torch._dynamo import config, disable
     from torch._dynamo.utils import flatten_graph_inputs
     from torch._functorch.aot_autograd import aot_module_simplified
+    from torch.fx._lazy_graph_module import _use_lazy_graph_module
 
     if options:
         raise ValueError(
@@ -45,7 +47,9 @@ def backend(module: torch.fx.GraphModule, inputs: Sequence[Any], **options: Any)
         )
     if any(isinstance(x, (list, tuple, dict)) for x in inputs):
         return flatten_graph_inputs(module, inputs, backend)
-    with _no_garbage():
+    watch_compilations()
+    # Graphs are run as they are: nobody needs the Python code of their modules.
+    with _no_garbage(), _use_lazy_graph_module(config.use_lazy_graph_module):
         compiled = aot_module_simplified(
             module,
             inputs,
@@ -282,7 +286,15 @@ def register() -> None:
 
 def _register_in(registry: Any) -> None:
     if NAME not in registry._COMPILER_FNS:
-        registry.register_backend(compiler_fn=backend, name=NAME)
+        registry._BACKENDS[NAME] = _OnLookup()
+
+
+class _OnLookup:
+    """What the registry has instead of a backend until torch.compile is called with its name."""
+
+    def load(self) -> Any:
+        watch_compilations()
+        return backend
 
 
 class _WhenImported(importlib.abc.MetaPathFinder):

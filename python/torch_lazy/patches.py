@@ -272,11 +272,15 @@ def fake_tensors() -> None:
 
 def _standing_for_lazy(new: Callable[..., Any]) -> Any:
     def new_tensor(cls: Any, *args: Any, **kwargs: Any) -> Any:
-        args = tuple(map(_with_index, args))
-        kwargs = {name: _with_index(value) for name, value in kwargs.items()}
         tensor = new(cls, *args, **kwargs)
-        if tensor.device.type == "lazy":
-            _C.add_autocast_key(tensor)
+        device = tensor.device
+        if device.type != "lazy":
+            return tensor
+        if device.index is None:
+            args = tuple(map(_with_index, args))
+            kwargs = {name: _with_index(value) for name, value in kwargs.items()}
+            tensor = new(cls, *args, **kwargs)
+        _C.add_autocast_key(tensor)
         return tensor
 
     return staticmethod(functools.wraps(new)(new_tensor))
