@@ -16,7 +16,7 @@ class Recycled {
   static void* operator new(std::size_t size) {
     Local& own = local();
     if (!own.first && !refill(own)) {
-      return ::operator new(size);
+      return ::operator new(size, std::align_val_t(alignof(T)));
     }
     Chunk* chunk = own.first;
     own.first = chunk->next;
@@ -71,7 +71,7 @@ class Recycled {
       }
       while (batch) {
         Chunk* next = batch->next;
-        ::operator delete(batch);
+        ::operator delete(batch, std::align_val_t(alignof(T)));
         batch = next;
       }
     }

@@ -37,8 +37,9 @@ inline Buffer& buffer_of(const c10::Storage& storage) {
 
 /// Counts a write that autograd does not see.
 inline void bump_version(const at::Tensor& tensor) {
-  if (!tensor.is_inference()) {
-    tensor.unsafeGetTensorImpl()->bump_version();
+  c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
+  if (impl.version_counter().enabled()) {  // not that of an inference tensor
+    impl.bump_version();
   }
 }
 

@@ -44,22 +44,23 @@ struct Failure {
   std::atomic<bool> delivered{false};  // the program has seen it
 };
 
-struct Value : Recycled<Value> {
+/// What replays look at comes first and fills one cache line.
+struct alignas(64) Value : Recycled<Value> {
   uint32_t refs = 0;     // its buffer, operands of recorded nodes, and readers outside the graph
   uint32_t holds = 0;    // flights that it is part of; these do not keep it from being overwritten
   uint32_t readers = 0;  // of `refs`: those outside the graph
   bool held_by_graph = false;  // data that only the graph keeps alive (counted)
   bool has_history = false;    // the graph that computed it is kept (Program::history)
   Node* producer = nullptr;    // set until its data is there
-  int output = -1;             // which output of the producer
   int64_t nbytes = 0;
   c10::Storage data;        // set when it is there
   Buffer* owner = nullptr;  // the buffer whose current value this is
-  uint64_t origin = 0;      // the id of the buffer that it was made for
   std::shared_ptr<Failure> failure;
+  uint64_t origin = 0;  // the id of the buffer that it was made for
+  int output = -1;      // which output of the producer
   // Its place in what is recorded now (ir/segment.h).
-  uint64_t segment = 0;
   uint32_t place = 0;
+  uint64_t segment = 0;
   // Scratch of the collection in progress.
   uint32_t slot = 0;
   uint64_t epoch = 0;
@@ -97,20 +98,21 @@ bool Value::in_flight() const {
   return producer && producer->flight;
 }
 
-struct Buffer : Recycled<Buffer> {
+/// One cache line: replays look at many.
+struct alignas(64) Buffer : Recycled<Buffer> {
   uint64_t id = 0;
   int64_t nbytes = 0;
-  Value* current = nullptr;  // null: undefined
+  Value* current = nullptr;    // null: undefined
+  uint64_t generation = 0;     // values it has had
+  uint64_t epoch = 0;          // scratch of who looks for aliases
+  Buffer* previous = nullptr;  // live buffers
+  Buffer* next = nullptr;
   c10::DeviceIndex device = 0;
   bool listed = false;
-  uint64_t generation = 0;  // values it has had
   // Of the current value (LazyTensor): it was asked for as a leaf of the graph; it is known to the
   // program as host data.
   bool leaf = false;
   bool host = false;
-  uint64_t epoch = 0;          // scratch of who looks for aliases
-  Buffer* previous = nullptr;  // live buffers
-  Buffer* next = nullptr;
 };
 
 /// The graph that computed a value which is there: for dumps and hashes of tensors that were read.

@@ -31,9 +31,15 @@ struct Variant {
   py::object numbers;               // changed numbers -> [(place, number)]; none: not known
   py::object attempt;               // what Python keeps of the recorded call
   uint64_t calls = 0;
+  ReplayTensors tensors;  // of its last replay, while there is none
 
   Variant(std::shared_ptr<Recording> r, const py::list& guard_list)
       : recording(std::move(r)), guards(guard_list) {}
+
+  void set_recording(std::shared_ptr<Recording> other) {
+    recording = std::move(other);
+    tensors = ReplayTensors();
+  }
 };
 
 using VariantPtr = std::shared_ptr<Variant>;
@@ -74,14 +80,17 @@ class CompiledCalls {
       if (!ready_to_replay()) {
         return outcome(Outcome::inline_call, py::none());
       }
-      ReplayTensors tensors;
-      tensors.known.reserve(variant->recording->known.size());
+      // Out of the variant: while kernels run, another thread may call the function.
+      const std::shared_ptr<Recording> recording = variant->recording;
+      ReplayTensors tensors = std::exchange(variant->tensors, {});
+      tensors.clear();
+      tensors.known.reserve(recording->known.size());
       for (const at::Tensor* tensor : key.tensors()) {
         (tensor->is_lazy() ? tensors.known : tensors.hosts).push_back(tensor);
       }
       append(variant->slots, tensors.known);
       append(variant->slot_hosts, tensors.hosts);
-      if (!matches(*variant->recording, tensors)) {
+      if (!matches(*recording, tensors)) {
         continue;
       }
       std::vector<c10::IValue> numbers;
@@ -94,7 +103,11 @@ class CompiledCalls {
       if (i > 0) {
         std::swap(signature->variants[i], signature->variants[0]);
       }
-      return outcome(Outcome::replayed, result(*variant, tensors, std::move(numbers)));
+      py::object made = result(*variant, tensors, std::move(numbers));
+      if (variant->recording == recording) {
+        variant->tensors = std::move(tensors);
+      }
+      return outcome(Outcome::replayed, std::move(made));
     }
     return outcome(Outcome::traced, py::cast(signature));
   }
@@ -160,7 +173,7 @@ class CompiledCalls {
     return true;
   }
 
-  static py::object result(const Variant& variant, const ReplayTensors& tensors,
+  static py::object result(const Variant& variant, ReplayTensors& tensors,
                            std::vector<c10::IValue> numbers) {
     std::vector<at::Tensor> made = replay(*variant.recording, tensors, std::move(numbers));
     size_t next = 0;
@@ -247,7 +260,8 @@ void bind_compile(py::module_& m) {
   py::class_<Variant, VariantPtr>(m, "Variant")
       .def(py::init<std::shared_ptr<Recording>, const py::list&>(), py::arg("recording"),
            py::arg("guards"))
-      .def_readwrite("recording", &Variant::recording)
+      .def_property(
+          "recording", [](const Variant& v) { return v.recording; }, &Variant::set_recording)
       .def_readwrite("slots", &Variant::slots)
       .def_readwrite("slot_hosts", &Variant::slot_hosts)
       .def_readwrite("results", &Variant::results)

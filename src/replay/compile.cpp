@@ -63,6 +63,7 @@ struct CompiledFunction::Calls {
     std::vector<uint64_t> key;
     std::unique_ptr<Recording> last;
     std::optional<NumberRules> rules;  // there while `last` can be replayed
+    ReplayTensors tensors;             // of the last replay of `last`
     bool trusted = false;
     int attempts = 0;
     uint64_t calls = 0;
@@ -120,7 +121,8 @@ struct CompiledFunction::Calls {
       reason = signature.given_up;
       return function(arguments);
     }
-    ReplayTensors tensors = known_tensors(arguments, state);
+    ReplayTensors& tensors = signature.tensors;
+    set_known(tensors, arguments, state);
     Purpose purpose = Purpose::learn;
     if (signature.trusted && matches(*signature.last, tensors)) {
       std::vector<c10::IValue> numbers;
@@ -152,8 +154,8 @@ struct CompiledFunction::Calls {
   }
 
   /// Arguments, named tensors, then those of the optimizers.
-  ReplayTensors known_tensors(const Tensors& arguments, const Tensors& state) const {
-    ReplayTensors tensors;
+  void set_known(ReplayTensors& tensors, const Tensors& arguments, const Tensors& state) const {
+    tensors.clear();
     tensors.known.reserve(arguments.size() + 2 * state.size() + optimizers.tensors().size());
     for (const at::Tensor& tensor : arguments) {
       tensors.known.push_back(&tensor);
@@ -165,10 +167,9 @@ struct CompiledFunction::Calls {
     }
     tensors.known.insert(tensors.known.end(), optimizers.tensors().begin(),
                          optimizers.tensors().end());
-    return tensors;
   }
 
-  Tensors replay_steps(const Signature& signature, const ReplayTensors& tensors,
+  Tensors replay_steps(const Signature& signature, ReplayTensors& tensors,
                        std::vector<c10::IValue> numbers) {
     const std::vector<int64_t>& advance = signature.rules->advance();
     size_t completed = 0;
@@ -209,8 +210,10 @@ struct CompiledFunction::Calls {
       TORCH_CHECK(place < arguments.size(), "torch_lazy::compile: donate names argument ", place,
                   ", but there are ", arguments.size());
     }
+    ReplayTensors tensors;
+    set_known(tensors, arguments, state);
     Tensors known;
-    for (const at::Tensor* tensor : known_tensors(arguments, state).known) {
+    for (const at::Tensor* tensor : tensors.known) {
       known.push_back(*tensor);
     }
     OptimizerCall call{optimizers.numbers(), {}};
@@ -271,6 +274,7 @@ struct CompiledFunction::Calls {
         if (!signature.trusted) {
           signature.trusted = true;
           signature.last = std::move(recording);
+          signature.tensors = ReplayTensors();
         }
         return;
       }
@@ -284,6 +288,7 @@ struct CompiledFunction::Calls {
       signature.rules.emplace(*recording, std::move(call));
     }
     signature.last = std::move(recording);
+    signature.tensors = ReplayTensors();
     if (reason.empty()) {
       reason = "it has not been recorded twice";
     }
@@ -295,6 +300,7 @@ struct CompiledFunction::Calls {
   void give_up(Signature& signature) const {
     signature.given_up = reason;
     signature.last.reset();
+    signature.tensors = ReplayTensors();
     signature.rules.reset();
     signature.trusted = false;
     TORCH_WARN("torch_lazy::compile: a function is not replayed: ", reason,

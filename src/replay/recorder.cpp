@@ -206,9 +206,10 @@ std::vector<ReplacedGradients> replaced_gradients(const Recording& r) {
     const uint32_t buffer = r.known[before].buffer;
     auto [found, fresh] = by_buffer.try_emplace(buffer, all.size());
     if (fresh) {
-      all.push_back({buffer, {}, -1});
+      all.push_back({buffer, {}, {}, -1});
     }
     all[found->second].gradients.push_back(i);
+    all[found->second].old.push_back(static_cast<uint32_t>(before));
   }
   for (ReplacedGradients& replaced : all) {
     if (take_the_same_places(r, replaced)) {
@@ -384,6 +385,11 @@ Recording Recorder::finish(const std::vector<at::Tensor>& results,
   };
   r.plan = run ? run_seen(see) : plan_seen(see);
   r.replaced = replaced_gradients(r);
+  for (uint32_t i = 0; i < r.known.size(); ++i) {
+    if (r.after[r.known[i].buffer].kind != Content::Kind::entry) {
+      r.written.push_back(i);
+    }
+  }
   watch_.reset();
   return std::move(r);
 }

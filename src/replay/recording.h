@@ -9,11 +9,16 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
+
+namespace torch::autograd {
+struct AutogradMeta;
+}
 
 namespace torch_lazy {
 
@@ -102,6 +107,7 @@ struct NewGradient {
 struct ReplacedGradients {
   uint32_t buffer = 0;
   std::vector<uint32_t> gradients;  // of the recording's
+  std::vector<uint32_t> old;        // known tensors: the gradients before
   int made = -1;  // the made buffer that holds the new ones, and them only, just as they lay before
 };
 
@@ -130,7 +136,8 @@ struct Recording {
   std::vector<std::vector<Version>> versions;  // by known buffer, in order
 
   // What it leaves.
-  std::vector<Content> after;  // by known buffer
+  std::vector<Content> after;     // by known buffer
+  std::vector<uint32_t> written;  // known tensors whose buffers have something else afterwards
   std::vector<MadeBuffer> made;
   std::vector<NewGradient> gradients;
   std::vector<ReplacedGradients> replaced;
@@ -213,11 +220,32 @@ TORCH_LAZY_API bool ready_to_replay();
 /// Whether this thread is recording.
 TORCH_LAZY_API bool is_recording();
 
-/// The tensors of a call that is replayed.
+/// A tensor as it was when it matched: where it has not changed it need not be looked at closely.
+struct BoundTensor {
+  static constexpr size_t kBytes = sizeof(c10::TensorImpl) - sizeof(c10::intrusive_ptr_target);
+
+  const c10::TensorImpl* impl = nullptr;  // null: it is looked at anew in every call
+  const c10::StorageImpl* storage = nullptr;
+  const torch::autograd::AutogradMeta* autograd = nullptr;  // null: it took no part in autograd
+  Buffer* buffer = nullptr;
+  const Value* value = nullptr;         // only fetched, never looked at
+  std::array<char, kBytes> bytes = {};  // of `impl`, after its reference count
+  uint32_t place = 0;                   // among the known buffers
+};
+
+/// The tensors of a call that is replayed. Kept from one call to the next it makes that quicker.
 struct ReplayTensors {
   std::vector<const at::Tensor*> known;  // the given ones; `matches` adds their gradients
   std::vector<const at::Tensor*> hosts;
-  std::vector<Buffer*> buffers;  // known ones; `matches` finds them
+  std::vector<Buffer*> buffers;    // known ones; `matches` finds them
+  std::vector<BoundTensor> bound;  // by known tensor, of the last call
+  Run run;                         // empty, but for its size and the recorded numbers
+
+  /// Forgets the call, but not what it has found out.
+  void clear() {
+    known.clear();
+    hosts.clear();
+  }
 };
 
 /// Whether the tensors are of the kind that was recorded.
@@ -226,8 +254,7 @@ TORCH_LAZY_API bool matches(const Recording& recording, ReplayTensors& tensors);
 /// Does what was recorded to other tensors, which match, and returns the results. `numbers`: those
 /// of this call; empty: the recorded ones. Raises eager's kind of error; what ran before stays, and
 /// `completed` says how many nodes did.
-TORCH_LAZY_API std::vector<at::Tensor> replay(const Recording& recording,
-                                              const ReplayTensors& tensors,
+TORCH_LAZY_API std::vector<at::Tensor> replay(const Recording& recording, ReplayTensors& tensors,
                                               std::vector<c10::IValue> numbers = {},
                                               size_t* completed = nullptr);
 

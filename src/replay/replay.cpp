@@ -12,6 +12,8 @@
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <algorithm>
+
 namespace torch_lazy {
 namespace {
 
@@ -63,15 +65,22 @@ using Garbage = std::vector<c10::Storage>;
 /// One replay: its data on the way in and out.
 class Replay {
  public:
-  Replay(const Recording& recording, const ReplayTensors& tensors, std::vector<c10::IValue> numbers,
+  Replay(const Recording& recording, ReplayTensors& tensors, std::vector<c10::IValue> numbers,
          size_t& completed)
       : r_(recording),
         known_(tensors.known),
         buffers_(tensors.buffers),
+        run_(tensors.run),
+        numbers_(std::move(numbers)),
         completed_(completed),
         fresh_(recording, tensors.hosts) {
     made_.resize(r_.made.size());
-    run_.numbers = numbers.empty() ? r_.numbers : std::move(numbers);
+    if (r_.plan) {
+      run_.slots.resize(r_.plan->graph->slots);
+      if (run_.numbers.empty()) {
+        run_.numbers = r_.numbers;
+      }
+    }
   }
 
   std::vector<at::Tensor> operator()() {
@@ -81,8 +90,7 @@ class Replay {
         for (uint32_t slot : shared_) {
           run_.slots[slot] = copy_of(run_.slots[slot]);
         }
-        execute(*r_.plan->executable, run_);
-        completed_ = r_.plan->graph->nodes.size();
+        execute_plan();
       } catch (...) {
         completed_ = run_.completed;
         fail(std::current_exception());
@@ -94,18 +102,52 @@ class Replay {
     for (const MadeTensor& result : r_.results) {
       results.push_back(tensor_of(result));
     }
+    clear_run();
     return results;
   }
 
  private:
+  void execute_plan() {
+    if (!numbers_.empty()) {
+      run_.numbers.swap(numbers_);
+    }
+    execute(*r_.plan->executable, run_);
+    completed_ = r_.plan->graph->nodes.size();
+    if (!numbers_.empty()) {
+      run_.numbers.swap(numbers_);
+    }
+  }
+
+  /// As it is before a run.
+  void clear_run() {
+    constexpr size_t kStep = 4;  // nearly all are empty
+    std::vector<c10::Storage>& slots = run_.slots;
+    for (size_t begin = 0; begin < slots.size(); begin += kStep) {
+      const size_t end = std::min(begin + kStep, slots.size());
+      bool empty = true;
+      for (size_t i = begin; i < end; ++i) {
+        empty &= !slots[i];
+      }
+      if (!empty) {
+        std::fill(slots.begin() + begin, slots.begin() + end, c10::Storage());
+      }
+    }
+    run_.completed = 0;
+    run_.remarks.clear();
+  }
+
   /// Moves the parameters' data into the run.
   void load() {
     const Graph& graph = *r_.plan->graph;
-    run_.slots.resize(graph.slots);
     Garbage garbage;
     GraphLock lock;
-    Program& program = Program::instance();
     for (size_t i = 0; i < graph.parameters.size(); ++i) {
+      if (i + kAhead < graph.parameters.size()) {
+        const Content& next = r_.parameters[i + kAhead];
+        if (next.kind == Content::Kind::entry) {
+          __builtin_prefetch(buffers_[next.index]->current);
+        }
+      }
       const Parameter& parameter = graph.parameters[i];
       const Content& content = r_.parameters[i];
       c10::Storage& slot = run_.slots[parameter.slot];
@@ -123,54 +165,49 @@ class Replay {
         slot = value->data;
         shared_.push_back(parameter.slot);  // somebody else needs it as it is
       } else {
-        slot = program.take_data(value);
+        slot = program_.take_data(value);
       }
     }
-    free_replaced_gradients(program, garbage);
+    free_replaced_gradients(garbage);
   }
 
   /// Gradients that get new tensors are gone before the call needs its memory, as in eager.
-  void free_replaced_gradients(Program& program, Garbage& garbage) {
+  void free_replaced_gradients(Garbage& garbage) {
     for (const ReplacedGradients& replaced : r_.replaced) {
       Value* value = buffers_[replaced.buffer]->current;
       if (value && value->data && value->refs == 1 && value->holds == 0 && are_alone(replaced)) {
-        garbage.push_back(program.take_data(value));
+        garbage.push_back(program_.take_data(value));
       }
     }
   }
 
   /// Whether nobody but their parameters has these gradients, and nothing else their memory.
   bool are_alone(const ReplacedGradients& replaced) const {
-    for (uint32_t i : replaced.gradients) {
-      if (old_gradient(i).use_count() != 1) {
+    for (uint32_t i : replaced.old) {
+      if (known_[i]->use_count() != 1) {
         return false;
       }
     }
-    return old_gradient(replaced.gradients[0]).storage().use_count() == replaced.gradients.size();
-  }
-
-  const at::Tensor& old_gradient(uint32_t gradient) const {
-    return *known_[r_.known[r_.gradients[gradient].of].grad];
+    return known_[replaced.old[0]]->storage().use_count() == replaced.old.size();
   }
 
   /// Gives data to a buffer. Needs the graph lock.
-  static void put(Buffer& buffer, c10::Storage data, GraphLock& lock, Garbage& garbage) {
-    Program& program = Program::instance();
+  void put(Buffer& buffer, c10::Storage data, GraphLock& lock, Garbage& garbage) {
     Value* value = buffer.current;
     if (value && value->refs == 1 && value->holds == 0 && value->readers == 0 && !value->producer &&
         !value->failure && value->nbytes == buffer.nbytes) {
-      if (value->data) {
-        garbage.push_back(program.take_data(value));
+      if (value->data) [[unlikely]] {
+        garbage.push_back(program_.take_data(value));
       }
-      program.forget_history(value);
+      program_.forget_history(value);
       ++buffer.generation;
       buffer.leaf = false;
       buffer.host = false;
-    } else {
-      value = program.make_value(buffer.nbytes);
-      program.assign(buffer, value, lock);
+    } else [[unlikely]] {
+      value = program_.make_value(buffer.nbytes);
+      program_.assign(buffer, value, lock);
     }
-    program.set_data(value, std::move(data));
+    program_.set_data(value, std::move(data));
   }
 
   c10::Storage data_of(const Content& content) {
@@ -182,6 +219,10 @@ class Replay {
     Garbage garbage;
     GraphLock lock;
     for (uint32_t b = 0; b < buffers_.size(); ++b) {
+      if (b + 2 * kAhead < buffers_.size()) {
+        __builtin_prefetch(buffers_[b + 2 * kAhead]);
+        __builtin_prefetch(buffers_[b + kAhead]->current);
+      }
       const Content& after = r_.after[b];
       if (after.kind == Content::Kind::entry) {
         continue;
@@ -192,10 +233,11 @@ class Replay {
         put(*buffers_[b], std::move(data), lock, garbage);
       }
     }
-    for (uint32_t i = 0; i < known_.size(); ++i) {
-      if (r_.after[r_.known[i].buffer].kind != Content::Kind::entry) {
-        bump_version(*known_[i]);
+    for (size_t i = 0; i < r_.written.size(); ++i) {
+      if (i + kAhead < r_.written.size()) {
+        __builtin_prefetch(known_[r_.written[i + kAhead]]->unsafeGetTensorImpl());
       }
+      bump_version(*known_[r_.written[i]]);
     }
   }
 
@@ -226,7 +268,7 @@ class Replay {
         continue;
       }
       put(*buffers_[replaced.buffer], data_of(r_.made[replaced.made].content), lock, garbage);
-      made_[replaced.made] = old_gradient(replaced.gradients[0]).storage();
+      made_[replaced.made] = known_[replaced.old[0]]->storage();
       for (uint32_t i : replaced.gradients) {
         kept[i] = 1;
       }
@@ -312,32 +354,17 @@ class Replay {
     lose(*buffers_[b], failure, lock);
   }
 
+  Program& program_ = Program::instance();
   const Recording& r_;
   const std::vector<const at::Tensor*>& known_;  // with gradients
   const std::vector<Buffer*>& buffers_;
-  Run run_;
-  size_t& completed_;             // nodes, for the caller
-  std::vector<uint32_t> shared_;  // slots of memory that must stay as it is
+  Run& run_;
+  std::vector<c10::IValue> numbers_;  // of this call; empty: the recorded ones
+  size_t& completed_;                 // nodes, for the caller
+  std::vector<uint32_t> shared_;      // slots of memory that must stay as it is
   FreshData fresh_;
   std::vector<c10::Storage> made_;  // by made buffer, when it is there
 };
-
-/// Null: it has taken no part in autograd yet.
-const torch::autograd::AutogradMeta* autograd_of(const at::Tensor& tensor) {
-  return static_cast<const torch::autograd::AutogradMeta*>(
-      tensor.unsafeGetTensorImpl()->autograd_meta());
-}
-
-bool matches_tensor(const KnownTensor& recorded, const at::Tensor& tensor) {
-  if (!is_lazy(tensor) || tensor.device().index() != recorded.device) {
-    return false;
-  }
-  const auto* autograd = autograd_of(tensor);
-  const bool leaf = !autograd || !autograd->grad_fn_;
-  const bool requires_grad = !leaf || (autograd && autograd->requires_grad_);
-  return requires_grad == recorded.requires_grad && leaf == recorded.leaf &&
-         recorded.layout.matches(tensor);
-}
 
 }  // namespace
 
@@ -396,63 +423,7 @@ bool ready_to_replay() {
   return true;
 }
 
-bool matches(const Recording& recording, ReplayTensors& tensors) {
-  const Recording& r = recording;
-  std::vector<const at::Tensor*>& known = tensors.known;
-  const std::vector<const at::Tensor*>& hosts = tensors.hosts;
-  if (known.size() != r.given || hosts.size() != r.hosts.size()) {
-    return false;
-  }
-  for (size_t i = 0; i < hosts.size(); ++i) {
-    if (hosts[i]->device() != r.hosts[i].device || !r.hosts[i].layout.matches(*hosts[i])) {
-      return false;
-    }
-  }
-  std::vector<Buffer*>& buffers = tensors.buffers;
-  buffers.assign(r.after.size(), nullptr);
-  GraphLock lock;
-  const uint64_t epoch = Program::instance().next_epoch();
-  auto fits = [&](const KnownTensor& recorded, const at::Tensor& tensor) {
-    Buffer* buffer = matches_tensor(recorded, tensor) ? own_buffer(tensor) : nullptr;
-    if (!buffer) {
-      return false;
-    }
-    Buffer*& expected = buffers[recorded.buffer];
-    if (expected) {
-      return expected == buffer;
-    }
-    if (buffer->epoch == epoch) {
-      return false;  // shares memory with a tensor that it did not share it with
-    }
-    buffer->epoch = epoch;
-    expected = buffer;
-    const bool undefined = !buffer->current || buffer->current->undefined();
-    return undefined == static_cast<bool>(r.undefined[recorded.buffer]) &&
-           buffer->nbytes == r.nbytes[recorded.buffer];
-  };
-  for (uint32_t i = 0; i < r.given; ++i) {
-    if (!fits(r.known[i], *known[i])) {
-      return false;
-    }
-  }
-  for (uint32_t i = 0; i < r.given; ++i) {
-    if (!r.known[i].leaf) {
-      continue;
-    }
-    const auto* autograd = autograd_of(*known[i]);
-    const at::Tensor* grad = autograd && autograd->grad_.defined() ? &autograd->grad_ : nullptr;
-    const int recorded = r.known[i].grad;
-    if ((grad != nullptr) != (recorded >= 0) || (grad && !fits(r.known[recorded], *grad))) {
-      return false;
-    }
-    if (grad) {
-      known.push_back(grad);
-    }
-  }
-  return true;
-}
-
-std::vector<at::Tensor> replay(const Recording& recording, const ReplayTensors& tensors,
+std::vector<at::Tensor> replay(const Recording& recording, ReplayTensors& tensors,
                                std::vector<c10::IValue> numbers, size_t* completed) {
   static metrics::Counter& replayed = metrics::counter("Replayed");
   replayed.add();
@@ -460,7 +431,12 @@ std::vector<at::Tensor> replay(const Recording& recording, const ReplayTensors& 
   size_t nodes = 0;
   size_t& ran = completed ? *completed : nodes;
   ran = 0;
-  return Replay(recording, tensors, std::move(numbers), ran)();
+  try {
+    return Replay(recording, tensors, std::move(numbers), ran)();
+  } catch (...) {
+    tensors.run = Run();
+    throw;
+  }
 }
 
 }  // namespace torch_lazy

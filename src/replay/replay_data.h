@@ -8,6 +8,9 @@
 
 namespace torch_lazy {
 
+/// How many steps ahead of its use memory is fetched by loops over all tensors, which lie apart.
+constexpr uint32_t kAhead = 4;
+
 /// Random numbers of the recorded kinds, and data from the host.
 class FreshData {
  public:

@@ -270,6 +270,163 @@ def test_training(change):
     assert replayed() > before
 
 
+# ---- Tensors that stay, but change ---------------------------------------------------------------
+
+
+class Averages(nn.Module):
+    """State that its function writes; `shape` ends with two equal sizes."""
+
+    def __init__(self, shape, device):
+        super().__init__()
+        for i, name in enumerate("abc"):
+            value = torch.arange(16.0).mul(0.1).add(i).reshape(shape)
+            self.register_buffer(name, value.to(device))
+        self.weight = nn.Parameter(torch.ones(shape, device=device))
+
+    def forward(self, x):
+        self.weight.grad = None
+        loss = (self.weight * self.a * x).sum()
+        loss.backward()
+        with torch.no_grad():
+            self.a.mul_(0.5).add_(self.weight.grad)
+            self.b.add_(self.a)
+            self.c.add_(self.b * 0.1)
+            self.weight.sub_(self.b, alpha=0.01)
+        return loss.detach()
+
+
+def other_data(m):
+    m.b.data = m.b.data * 3
+    m.weight.data = m.weight.data + 1
+
+
+def data_again_and_again(m):
+    for _ in range(8):  # new tensors at addresses that old ones had
+        m.b.data = m.b.data * 1.1
+
+
+def other_strides(m):
+    m.b.data = m.b.data.mT.contiguous().mT
+
+
+def transposed(m):
+    m.b.transpose_(-1, -2)
+
+
+def set_to_another(m):
+    m.b.set_((m.b * 2).detach())
+
+
+def part_of_more(m):
+    m.b.set_(torch.stack([m.b, m.b + 1])[1])
+
+
+def swapped(m):
+    torch.utils.swap_tensors(m.b, m.b * 0.5)
+
+
+def swapped_with_each_other(m):
+    torch.utils.swap_tensors(m.b, m.c)
+
+
+def written(m):
+    m.b.mul_(0.25)
+    m.weight.data.add_(1)
+
+
+def written_through_a_view(m):
+    m.b.flatten()[3:5].fill_(2)
+
+
+def shared(m):
+    m.c.data = m.b.data
+
+
+def shared_with_the_parameter(m):
+    m.c.data = m.weight.data
+
+
+def resized(m):
+    shape = m.b.shape
+    m.b.resize_(2, 16).fill_(3)
+    m.b.resize_(shape)
+
+
+def with_gradient(m):
+    m.b.requires_grad_()
+    m.b.requires_grad_(False)
+
+
+def frozen_and_back(m):
+    m.weight.requires_grad_(False)
+    m.weight.requires_grad_(True)
+
+
+def held_gradient(m):
+    m.held = m.weight.grad
+
+
+def other_gradient(m):
+    m.weight.grad = torch.full_like(m.weight, 5)
+
+
+@pytest.mark.parametrize("shape", [(4, 4), (1, 2, 1, 2, 2, 2)], ids=["2d", "6d"])
+@pytest.mark.parametrize(
+    "change",
+    [
+        other_data,
+        data_again_and_again,
+        other_strides,
+        transposed,
+        set_to_another,
+        part_of_more,
+        swapped,
+        swapped_with_each_other,
+        written,
+        written_through_a_view,
+        shared,
+        shared_with_the_parameter,
+        resized,
+        with_gradient,
+        frozen_and_back,
+        held_gradient,
+        other_gradient,
+    ],
+    ids=lambda change: change.__name__,
+)
+def test_tensors_that_change(change, shape):
+    ours, eager = Averages(shape, "lazy"), Averages(shape, "cpu")
+    step = torch_lazy.compile(ours.forward)
+    for i in range(14):
+        x = torch.tensor(1.0 + 0.1 * i)
+        if i in (5, 10):
+            assert replayed() >= 2
+            change(ours)
+            change(eager)
+            torch.testing.assert_close(ours.b.cpu(), eager.b, **CLOSE)
+        before = [tensor._version for tensor in (ours.a, ours.b, ours.c)]
+        torch.testing.assert_close(step(x.to("lazy")).cpu(), eager(x), **CLOSE)
+        for name in ("a", "b", "c", "weight"):
+            torch.testing.assert_close(
+                getattr(ours, name).detach().cpu(), getattr(eager, name).detach(), **CLOSE
+            )
+        after = [tensor._version for tensor in (ours.a, ours.b, ours.c)]
+        assert all(new > old for old, new in zip(before, after, strict=True))
+
+
+def test_state_that_two_functions_write():
+    ours, eager = Averages((4, 4), "lazy"), Averages((4, 4), "cpu")
+    step = torch_lazy.compile(ours.forward)
+    decay = torch_lazy.compile(lambda: ours.b.mul_(0.9).sum())
+    for i in range(20):
+        x = torch.tensor(1.0 + 0.1 * i)
+        torch.testing.assert_close(step(x.to("lazy")).cpu(), eager(x), **CLOSE)
+        if i % 3:
+            torch.testing.assert_close(decay().cpu(), eager.b.mul_(0.9).sum(), **CLOSE)
+    torch.testing.assert_close(ours.c.cpu(), eager.c, **CLOSE)
+    assert replayed() > 20
+
+
 def test_many_functions_of_one_module():
     layer = nn.Linear(2, 2, bias=False).to("lazy").requires_grad_(False)
 

@@ -1,0 +1,178 @@
+// Whether the tensors of a call are of the kind that was recorded. One that is as it was in the
+// call before is recognised by its bytes.
+#include "capture/tensor.h"
+#include "replay/recording.h"
+#include "replay/replay_data.h"
+
+#include <torch/csrc/autograd/variable.h>
+
+#include <algorithm>
+#include <cstring>
+#include <typeinfo>
+#include <utility>
+
+namespace torch_lazy {
+namespace {
+
+using Block = uint64_t __attribute__((vector_size(16)));
+
+Block block_at(const char* bytes) {
+  Block block;
+  std::memcpy(&block, bytes, sizeof(block));
+  return block;
+}
+
+/// The last block may overlap the one before it.
+constexpr size_t kBlocks = (BoundTensor::kBytes + sizeof(Block) - 1) / sizeof(Block);
+constexpr size_t block_offset(size_t i) {
+  return std::min(i * sizeof(Block), BoundTensor::kBytes - sizeof(Block));
+}
+
+/// Quicker than memcmp, which decides after every block.
+template <size_t... i>
+bool are_equal(const char* a, const char* b, std::index_sequence<i...> /*blocks*/) {
+  Block difference = {};
+  ((difference |= block_at(a + block_offset(i)) ^ block_at(b + block_offset(i))), ...);
+  return (difference[0] | difference[1]) == 0;
+}
+
+const char* bytes_of(const c10::TensorImpl& impl) {
+  return reinterpret_cast<const char*>(&impl) + sizeof(c10::intrusive_ptr_target);
+}
+
+/// Whether all that a tensor is, besides its memory and its part in autograd, are its bytes.
+bool is_its_bytes(const c10::TensorImpl& impl) {
+  return typeid(impl) == typeid(c10::TensorImpl) && !impl.key_set().has(c10::DispatchKey::Python) &&
+         !impl.has_symbolic_sizes_strides() && impl.dim() <= C10_SIZES_AND_STRIDES_MAX_INLINE_SIZE;
+}
+
+bool fits_autograd(const KnownTensor& recorded, const torch::autograd::AutogradMeta& autograd) {
+  const bool leaf = !autograd.grad_fn_;
+  const bool requires_grad = !leaf || autograd.requires_grad_;
+  return requires_grad == recorded.requires_grad && leaf == recorded.leaf;
+}
+
+/// Whether nothing but its part in autograd and the content of its buffer can have changed. What a
+/// pointer leads to is looked at once the tensor has been seen to still have it.
+bool is_bound(const at::Tensor& tensor, const BoundTensor& bound) {
+  return tensor.unsafeGetTensorImpl() == bound.impl &&
+         are_equal(bytes_of(*bound.impl), bound.bytes.data(),
+                   std::make_index_sequence<kBlocks>()) &&
+         bound.storage->data_ptr().get_context() == bound.buffer &&
+         bound.storage->data_ptr().get_deleter() == &free_buffer;
+}
+
+/// Looks at everything. False: it is of another kind.
+bool bind(const at::Tensor& tensor, const KnownTensor& recorded, BoundTensor& bound) {
+  bound.impl = nullptr;
+  if (!is_lazy(tensor) || tensor.device().index() != recorded.device ||
+      !recorded.layout.matches(tensor)) {
+    return false;
+  }
+  const c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
+  bound.autograd = static_cast<const torch::autograd::AutogradMeta*>(impl.autograd_meta());
+  if (!bound.autograd && (recorded.requires_grad || !recorded.leaf || recorded.grad >= 0)) {
+    return false;
+  }
+  bound.place = recorded.buffer;
+  bound.buffer = own_buffer(tensor);
+  if (!bound.buffer) {
+    return false;
+  }
+  if (is_its_bytes(impl)) {
+    bound.impl = &impl;
+    bound.storage = impl.unsafe_storage().unsafeGetStorageImpl();
+    bound.value = bound.buffer->current;
+    std::memcpy(bound.bytes.data(), bytes_of(impl), sizeof(bound.bytes));
+  }
+  return true;
+}
+
+class Matching {
+ public:
+  Matching(const Recording& recording, ReplayTensors& tensors) : r_(recording), t_(tensors) {
+    t_.known.resize(r_.known.size());
+    t_.bound.resize(r_.known.size());
+    t_.buffers.assign(r_.after.size(), nullptr);
+  }
+
+  bool given_fit() {
+    for (uint32_t i = 0; i < r_.given; ++i) {
+      if (i + 2 * kAhead < r_.given) {
+        const BoundTensor& next = t_.bound[i + kAhead];
+        __builtin_prefetch(t_.known[i + 2 * kAhead]);
+        __builtin_prefetch(next.impl);
+        __builtin_prefetch(next.storage);
+        __builtin_prefetch(next.buffer);
+        __builtin_prefetch(next.value);
+      }
+      if (!fits(i, *t_.known[i]) || (t_.bound[i].autograd && !gradient_fits(i))) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+ private:
+  C10_ALWAYS_INLINE bool fits(uint32_t i, const at::Tensor& tensor) {
+    BoundTensor& bound = t_.bound[i];
+    return (is_bound(tensor, bound) || bind(tensor, r_.known[i], bound)) &&
+           (!bound.autograd || fits_autograd(r_.known[i], *bound.autograd)) && enter(bound);
+  }
+
+  bool gradient_fits(uint32_t i) {
+    const KnownTensor& recorded = r_.known[i];
+    if (!recorded.leaf) {
+      return true;
+    }
+    const at::Tensor& gradient = t_.bound[i].autograd->grad_;
+    if (gradient.defined() != (recorded.grad >= 0)) {
+      return false;
+    }
+    if (!gradient.defined()) {
+      return true;
+    }
+    t_.known[recorded.grad] = &gradient;
+    return fits(recorded.grad, gradient);
+  }
+
+  /// Its buffer is the recorded one: shared by the same tensors as then, with as much content.
+  bool enter(const BoundTensor& bound) {
+    Buffer& buffer = *bound.buffer;
+    Buffer*& entered = t_.buffers[bound.place];
+    if (entered) {
+      return entered == &buffer;
+    }
+    if (buffer.epoch == epoch_) {
+      return false;  // shares memory with a tensor that it did not share it with
+    }
+    buffer.epoch = epoch_;
+    entered = &buffer;
+    const bool undefined = !buffer.current || buffer.current->undefined();
+    return undefined == static_cast<bool>(r_.undefined[bound.place]) &&
+           buffer.nbytes == r_.nbytes[bound.place];
+  }
+
+  const Recording& r_;
+  ReplayTensors& t_;
+  GraphLock lock_;
+  const uint64_t epoch_ = Program::instance().next_epoch();
+};
+
+}  // namespace
+
+bool matches(const Recording& recording, ReplayTensors& tensors) {
+  const std::vector<const at::Tensor*>& hosts = tensors.hosts;
+  if (tensors.known.size() != recording.given || hosts.size() != recording.hosts.size()) {
+    return false;
+  }
+  for (size_t i = 0; i < hosts.size(); ++i) {
+    const HostTensor& recorded = recording.hosts[i];
+    if (hosts[i]->device() != recorded.device || !recorded.layout.matches(*hosts[i])) {
+      return false;
+    }
+  }
+  return Matching(recording, tensors).given_fit();
+}
+
+}  // namespace torch_lazy
