@@ -21,7 +21,6 @@ from torch.fx.node import map_aggregate, map_arg
 
 from torch_lazy import _C
 from torch_lazy.compile import CompileWarning
-from torch_lazy.garbage import watch_compilations
 from torch_lazy.partition import partition
 
 NAME = "torch_lazy"
@@ -47,7 +46,6 @@ def backend(module: torch.fx.GraphModule, inputs: Sequence[Any], **options: Any)
         )
     if any(isinstance(x, (list, tuple, dict)) for x in inputs):
         return flatten_graph_inputs(module, inputs, backend)
-    watch_compilations()
     # Graphs are run as they are: nobody needs the Python code of their modules.
     with _no_garbage(), _use_lazy_graph_module(config.use_lazy_graph_module):
         compiled = aot_module_simplified(
@@ -286,15 +284,7 @@ def register() -> None:
 
 def _register_in(registry: Any) -> None:
     if NAME not in registry._COMPILER_FNS:
-        registry._BACKENDS[NAME] = _OnLookup()
-
-
-class _OnLookup:
-    """What the registry has instead of a backend until torch.compile is called with its name."""
-
-    def load(self) -> Any:
-        watch_compilations()
-        return backend
+        registry.register_backend(compiler_fn=backend, name=NAME)
 
 
 class _WhenImported(importlib.abc.MetaPathFinder):

@@ -51,18 +51,36 @@ void copy_each(const float* from, const int32_t* across, int64_t count, const in
   }
 }
 
+/// A whole panel one by one.
+template <int width>
+void copy_panel(const float* from, const int32_t* across, const int32_t* along, int64_t depth,
+                float* to) {
+  for (int64_t p = 0; p < depth; ++p, to += width) {
+    const float* source = from + along[p];
+#pragma GCC unroll 32
+    for (int i = 0; i < width; ++i) {
+      to[i] = source[across[i]];
+    }
+  }
+}
+
 /// Where `along` has runs of eight, eight rows at a time are transposed.
 template <int width>
 void copy_columns(const float* from, const int32_t* across, const int32_t* along, int64_t depth,
                   float* to) {
+  constexpr int kEights = width / 8 * 8;
+  constexpr int64_t kLong = 16;
+  if (!is_run(along, depth < kLong ? depth : kLong)) {
+    copy_panel<width>(from, across, along, depth, to);
+    return;
+  }
   int64_t p = 0;
   while (p < depth) {
     if (p + 8 > depth || !is_run(along + p, 8)) {
-      copy_each(from, across, width, along + p, 1, to + p * width, width);
+      copy_panel<width>(from, across, along + p, 1, to + p * width);
       ++p;
       continue;
     }
-    constexpr int kEights = width / 8 * 8;
     for (int i = 0; i < kEights; i += 8) {
       const float* rows[8];
       for (int r = 0; r < 8; ++r) {
