@@ -214,17 +214,20 @@ const std::vector<Row>& rows() {
        "(both; the first operator whose values differ is warned about).",
        set_compiler, compiler_name},
       {"TORCH_LAZY_PRODUCTS", "auto",
-       "Who multiplies matrices in compiled graphs: own (torch-lazy's kernels, for float32 with "
-       "AVX2 or AVX-512), aten (PyTorch's), or auto (own, but for Intel's processors, for which "
-       "PyTorch's library is made).",
+       "Who multiplies matrices and convolves in compiled graphs: own (torch-lazy's kernels, for "
+       "float32 with AVX2 or AVX-512), aten (PyTorch's), or auto (own where they are faster or "
+       "have "
+       "the same bits for any number of threads; PyTorch's on Intel's processors, for which its "
+       "libraries are made).",
        set_products, products_name},
       text("TORCH_LAZY_COMPILE_LOG", "",
            "A file to which the compiler appends what it makes of each graph, pass by pass, with "
            "times; - for the standard error.",
            &Settings::compile_log),
       text("TORCH_LAZY_CODEGEN_TARGET", "",
-           "The processor that kernels are compiled for: host, x86-64, x86-64-v3 or x86-64-v4. "
-           "Empty: host. Read when the first kernel is compiled.",
+           "The processor that kernels are compiled for: host, x86-64, x86-64-v3 or x86-64-v4; "
+           "torch-lazy's own products and convolutions use no newer one either. Empty: host. Read "
+           "when the first kernel is compiled.",
            &Settings::codegen_target),
       text("TORCH_LAZY_CODEGEN_LIBRARY", "",
            "The code generator's library. Empty: the one beside torch-lazy's own. Read when the "

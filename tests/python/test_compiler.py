@@ -510,19 +510,35 @@ def test_kernels_are_kept_on_disk(tmp_path):
     assert process() == [1, 0]
 
 
+OLDER = PROGRAM + """
+def step(device):
+    torch.manual_seed(0)
+    layers = [torch.nn.Conv2d(16, 32, 3, 2, 1), torch.nn.ReLU(), torch.nn.Conv2d(32, 64, 3, 1, 1)]
+    model = torch.nn.Sequential(*layers, torch.nn.Flatten(), torch.nn.Linear(256, 24)).to(device)
+    model(torch.randn(16, 16, 4, 4).to(device)).square().sum().backward()
+    return [p.grad.cpu() for p in model.parameters()]
+
+for have, want in zip(step("lazy"), step("cpu"), strict=True):
+    torch.testing.assert_close(have, want, rtol=1e-4, atol=1e-4)
+print((torch_lazy.metrics.counter_value("CompiledCall_aten::convolution_backward") or 0) > 0)
+print(torch.isfinite(x.cpu()).all().item(), x.cpu().sum().item())
+"""
+
+
 @pytest.mark.parametrize("target", ["x86-64", "x86-64-v3"])
 def test_older_processors(target):
-    program = PROGRAM + "print(torch.isfinite(x.cpu()).all().item(), x.cpu().sum().item())"
     environment = {
         "TORCH_LAZY_COMPILER": "force",
         "TORCH_LAZY_CACHE_DIR": "off",
         "TORCH_LAZY_CODEGEN_TARGET": target,
+        "TORCH_LAZY_PRODUCTS": "own",
         "PATH": "/usr/bin:/bin",
     }
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, env=environment
+        [sys.executable, "-c", OLDER], capture_output=True, text=True, env=environment
     )
     assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-2] == str(target == "x86-64")  # no products of our own there
     finite, total = done.stdout.splitlines()[-1].split()
     assert finite == "True"
     assert float(total) == pytest.approx(33, rel=1e-5)

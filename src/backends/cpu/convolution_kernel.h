@@ -40,7 +40,20 @@ void copy_runs(const float* from, const int32_t* across, const int32_t* along, i
   }
 }
 
-/// The same for `count` elements, of any kind.
+/// False: there are no such runs.
+template <int width, int run>
+bool copy_if_runs(const float* from, const int32_t* across, const int32_t* along, int64_t depth,
+                  float* to) {
+  if constexpr (width % run == 0) {
+    if (has_runs(across, width, run)) {
+      copy_runs<width, run>(from, across, along, depth, to);
+      return true;
+    }
+  }
+  return false;
+}
+
+/// The same as copy_runs for `count` elements of any kind.
 void copy_each(const float* from, const int32_t* across, int64_t count, const int32_t* along,
                int64_t depth, float* to, int64_t width) {
   for (int64_t p = 0; p < depth; ++p) {
@@ -105,18 +118,10 @@ void pack_panel(const float* from, const int32_t* across, const int32_t* along, 
     copy_each(from, across, count, along, depth, to, width);
     return;
   }
-  constexpr int kLong = width % 16 == 0 ? 16 : 4;
-  constexpr int kMiddle = width % 8 == 0 ? 8 : 2;
-  constexpr int kShort = width % 4 == 0 ? 4 : 2;
-  if (has_runs(across, width, kLong)) {
-    copy_runs<width, kLong>(from, across, along, depth, to);
-  } else if (has_runs(across, width, kMiddle)) {
-    copy_runs<width, kMiddle>(from, across, along, depth, to);
-  } else if (has_runs(across, width, kShort)) {
-    copy_runs<width, kShort>(from, across, along, depth, to);
-  } else if (has_runs(across, width, 2)) {
-    copy_runs<width, 2>(from, across, along, depth, to);
-  } else {
+  if (!(copy_if_runs<width, 16>(from, across, along, depth, to) ||
+        copy_if_runs<width, 8>(from, across, along, depth, to) ||
+        copy_if_runs<width, 4>(from, across, along, depth, to) ||
+        copy_if_runs<width, 2>(from, across, along, depth, to))) {
     copy_columns<width>(from, across, along, depth, to);
   }
 }

@@ -6,6 +6,7 @@
 #include <ATen/Parallel.h>
 
 #include <algorithm>
+#include <string>
 
 namespace torch_lazy {
 namespace {
@@ -15,10 +16,13 @@ const ProductKernels* find_kernels() {
   static const ProductKernels avx512{multiply_avx512, multiply_samples_avx512};
   static const ProductKernels avx2{multiply_avx2, multiply_samples_avx2};
   __builtin_cpu_init();
-  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl")) {
+  const std::string target = settings().codegen_target.get();
+  const bool old = target == "x86-64";
+  const bool newest = !old && target != "x86-64-v3";
+  if (newest && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl")) {
     return &avx512;
   }
-  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? &avx2 : nullptr;
+  return !old && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? &avx2 : nullptr;
 }
 
 /// The library that PyTorch's wheels multiply with is Intel's.
