@@ -1,7 +1,6 @@
 // A compiled graph on the CPU: kernels over PyTorch's threads, and calls of PyTorch's kernels.
 #pragma once
 
-#include "compile/memory.h"
 #include <torch_lazy/backend.h>
 
 namespace torch_lazy {
