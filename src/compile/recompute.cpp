@@ -4,13 +4,13 @@
 // its operands in memory: what only a call of long after needs again is made again before it.
 #include "compile/cost.h"
 #include "compile/program.h"
+#include "compile/uses.h"
 
 #include <algorithm>
 
 namespace torch_lazy::compile {
 namespace {
 
-constexpr uint32_t kForever = UINT32_MAX;
 constexpr int64_t kSmallest = 16;  // bytes of a value that is worth it
 
 /// What a recomputation of some of a piece's stored values takes.
@@ -64,61 +64,35 @@ class Recomputer {
 
   Program& program_;
   bool changed_ = true;
-  std::vector<c10::SmallVector<uint32_t, 4>> readers_;  // by slot: steps
-  std::vector<uint32_t> last_use_;                      // by slot: step
-  std::vector<uint32_t> overwritten_;                   // by slot: the step that may overwrite it
-  std::vector<char> writers_;
+  std::vector<Uses> uses_;  // by slot
 };
 
 void Recomputer::find_lifetimes() {
-  if (!changed_) {
-    return;
-  }
-  changed_ = false;
-  const size_t slots = program_.slots.size();
-  readers_.assign(slots, {});
-  last_use_.assign(slots, 0);
-  overwritten_.assign(slots, kForever);
-  writers_.assign(slots, 0);
-  for (uint32_t i = 0; i < program_.steps.size(); ++i) {
-    const Step& step = program_.steps[i];
-    for (uint32_t slot : step.reads) {
-      readers_[slot].push_back(i);
-      last_use_[slot] = i;
-    }
-    for (uint32_t slot : step.writes) {
-      ++writers_[slot];
-      const int32_t base = program_.slots[slot].base;
-      if (base >= 0) {
-        overwritten_[base] = std::min(overwritten_[base], i);
-      }
-    }
-  }
-  for (size_t slot = 0; slot < slots; ++slot) {
-    if (program_.slots[slot].survives || program_.slots[slot].parameter) {
-      last_use_[slot] = kForever;
-    }
+  if (changed_) {
+    uses_ = uses_of_slots(program_);
+    changed_ = false;
   }
 }
 
 /// Whether reading a slot at a later step takes no memory that is not taken anyway.
 bool Recomputer::available(uint32_t slot, uint32_t until) const {
-  return last_use_[slot] >= until && !program_.slots[slot].fresh;
+  return uses_[slot].last_read >= until && !program_.slots[slot].fresh;
 }
 
 /// A value that is made once, read, and forgotten.
 bool Recomputer::is_plain(uint32_t slot) const {
   const Slot& s = program_.slots[slot];
-  return s.base < 0 && !s.cleared && !s.survives && s.nbytes >= kSmallest && writers_[slot] == 1 &&
-         overwritten_[slot] == kForever && !readers_[slot].empty();
+  const Uses& uses = uses_[slot];
+  return s.base < 0 && !s.cleared && !s.survives && s.nbytes >= kSmallest &&
+         uses.writers.size() == 1 && uses.overwritten == kForever && !uses.readers.empty();
 }
 
 /// Values that only kernels read.
 std::vector<uint32_t> Recomputer::candidates(uint32_t step) const {
   std::vector<uint32_t> found;
   for (uint32_t slot : program_.steps[step].writes) {
-    if (is_plain(slot) &&
-        std::all_of(readers_[slot].begin(), readers_[slot].end(), [&](uint32_t reader) {
+    const auto& readers = uses_[slot].readers;
+    if (is_plain(slot) && std::all_of(readers.begin(), readers.end(), [&](uint32_t reader) {
           return reader != step && program_.steps[reader].kind == Step::Kind::piece;
         })) {
       found.push_back(slot);
@@ -130,7 +104,7 @@ std::vector<uint32_t> Recomputer::candidates(uint32_t step) const {
 uint32_t Recomputer::last_reader(const std::vector<uint32_t>& values) const {
   uint32_t last = 0;
   for (uint32_t slot : values) {
-    last = std::max(last, readers_[slot].back());
+    last = std::max(last, uses_[slot].readers.back());
   }
   return last;
 }
@@ -152,7 +126,7 @@ std::optional<Recipe> Recomputer::find_recipe(uint32_t step, const std::vector<u
     const Access& access = piece.accesses[term.place];
     if (recipe.makes(access.slot)) {
       stack.push_back(term.operands[0]);
-    } else if (available(access.slot, until) && overwritten_[access.slot] >= until &&
+    } else if (available(access.slot, until) && uses_[access.slot].overwritten >= until &&
                access.lookups.empty() && access.mask < 0) {
       stored[term.operands[0]] = 1;
     }
@@ -174,7 +148,7 @@ std::optional<Recipe> Recomputer::find_recipe(uint32_t step, const std::vector<u
     }
     if (term.op == Opcode::load) {
       const Access& access = piece.accesses[term.place];
-      if (!access.lookups.empty() || access.mask >= 0 || overwritten_[access.slot] < until ||
+      if (!access.lookups.empty() || access.mask >= 0 || uses_[access.slot].overwritten < until ||
           program_.slots[access.slot].fresh) {
         return std::nullopt;
       }
@@ -266,7 +240,7 @@ bool Recomputer::apply(uint32_t step, const Recipe& recipe) {
   std::vector<uint32_t> readers;
   for (uint32_t slot : recipe.values) {
     unused[slot] = 1;
-    for (uint32_t reader : readers_[slot]) {
+    for (uint32_t reader : uses_[slot].readers) {
       put(readers, reader);
     }
   }
@@ -351,7 +325,7 @@ void Recomputer::make_again(uint32_t step, uint32_t slot) {
   if (!is_plain(slot) || program_.slots[slot].nbytes < kRemakeBytes) {
     return;
   }
-  const auto readers = readers_[slot];
+  const auto readers = uses_[slot].readers;
   size_t late = 0;  // the first reader after the longest time without one
   uint32_t longest = 0;
   for (size_t i = 1; i < readers.size(); ++i) {

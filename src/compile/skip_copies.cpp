@@ -3,6 +3,7 @@
 // a copy is merged with what reads it.
 #include "compile/lowering.h"
 #include "compile/program.h"
+#include "compile/uses.h"
 
 #include <c10/util/strides.h>
 
@@ -111,24 +112,8 @@ class Skipper {
   explicit Skipper(Program& program)
       : program_(program),
         plain_(static_cast<uint32_t>(program.slots.size())),
-        readers_(program.slots.size()),
-        writers_(program.slots.size()),
-        last_use_(program.slots.size(), 0),
-        overwritten_(program.slots.size(), UINT32_MAX),
+        uses_(uses_of_slots(program)),
         has_version_(program.slots.size(), 0) {
-    for (uint32_t i = 0; i < program.steps.size(); ++i) {
-      for (uint32_t slot : program.steps[i].reads) {
-        readers_[slot].push_back(i);
-        last_use_[slot] = i;
-      }
-      for (uint32_t slot : program.steps[i].writes) {
-        writers_[slot].push_back(i);
-        const int32_t base = program.slots[slot].base;
-        if (base >= 0) {
-          overwritten_[base] = std::min(overwritten_[base], i);
-        }
-      }
-    }
     for (const Slot& slot : program.slots) {
       if (slot.base >= 0) {
         has_version_[slot.base] = 1;
@@ -162,15 +147,12 @@ class Skipper {
   bool is_private(uint32_t slot) const {
     const Slot& s = program_.slots[slot];
     return s.base < 0 && !s.parameter && !s.survives && !s.cleared && !has_version_[slot] &&
-           writers_[slot].size() == 1;
+           uses_[slot].writers.size() == 1;
   }
 
   Program& program_;
-  const uint32_t plain_;                        // no slot of the program
-  std::vector<std::vector<uint32_t>> readers_;  // by slot: steps
-  std::vector<std::vector<uint32_t>> writers_;  // by slot: steps
-  std::vector<uint32_t> last_use_;              // by slot: step
-  std::vector<uint32_t> overwritten_;           // by slot: the first step that may overwrite it
+  const uint32_t plain_;    // no slot of the program
+  std::vector<Uses> uses_;  // by slot
   std::vector<char> has_version_;
 };
 
@@ -217,18 +199,20 @@ std::optional<Copy> Skipper::find_copy(uint32_t step, uint32_t slot) const {
 /// All who read the copy read the original, and there is no copy.
 bool Skipper::read_original(const Copy& copy) {
   const Slot& original = program_.slots[copy.from];
-  if (!is_private(copy.to) || original.fresh || readers_[copy.to].empty()) {
+  const Uses& of_copy = uses_[copy.to];
+  Uses& of_original = uses_[copy.from];
+  if (!is_private(copy.to) || original.fresh || of_copy.readers.empty()) {
     return false;
   }
   // What would have died with the copy must not take more memory than it.
-  const uint32_t last = last_use_[copy.to];
-  const bool lives = original.survives || original.parameter || last_use_[copy.from] >= last;
-  if (overwritten_[copy.from] <= last ||
+  const uint32_t last = of_copy.last_read;
+  const bool lives = of_original.last_read >= last;
+  if (of_original.overwritten <= last ||
       (!lives && original.nbytes > program_.slots[copy.to].nbytes)) {
     return false;
   }
   std::vector<std::pair<View*, Layout>> changed;
-  for (uint32_t reader : readers_[copy.to]) {
+  for (uint32_t reader : of_copy.readers) {
     Step& step = program_.steps[reader];
     if (step.kind != Step::Kind::product || step.product.convolution) {
       return false;
@@ -250,24 +234,24 @@ bool Skipper::read_original(const Copy& copy) {
     view->slot = copy.from;
     view->layout = layout;
   }
-  for (uint32_t reader : readers_[copy.to]) {
+  for (uint32_t reader : of_copy.readers) {
     find_uses(program_, program_.steps[reader]);
-    put(readers_[copy.from], reader);
+    put(of_original.readers, reader);
   }
-  last_use_[copy.from] = std::max(last_use_[copy.from], last);
+  of_original.last_read = std::max(of_original.last_read, last);
   return true;
 }
 
 /// The product whose result is only copied writes it where it is copied to.
 bool Skipper::write_at_once(const Copy& copy) {
   const Slot& target = program_.slots[copy.to];
-  if (!is_private(copy.from) || readers_[copy.from].size() != 1 || target.base >= 0 ||
+  if (!is_private(copy.from) || uses_[copy.from].readers.size() != 1 || target.base >= 0 ||
       target.parameter || target.cleared) {
     return false;
   }
   // Memory of the target is taken earlier: not much more than the product's own.
   constexpr int64_t kParts = 4;
-  Step& step = program_.steps[writers_[copy.from][0]];
+  Step& step = program_.steps[uses_[copy.from].writers[0]];
   if (step.kind != Step::Kind::product || step.product.convolution ||
       step.product.out.layout.sizes.size() != 2 ||
       target.nbytes > kParts * program_.slots[copy.from].nbytes) {
@@ -283,7 +267,7 @@ bool Skipper::write_at_once(const Copy& copy) {
   out.slot = copy.to;
   out.layout = *layout;
   find_uses(program_, step);
-  writers_[copy.to].push_back(writers_[copy.from][0]);
+  uses_[copy.to].writers.push_back(uses_[copy.from].writers[0]);
   return true;
 }
 
@@ -300,10 +284,10 @@ void Skipper::drop(const Copy& copy) {
   Step& step = program_.steps[copy.step];
   step.piece = without(copy);
   find_uses(program_, step);
-  auto& writers = writers_[copy.to];
+  auto& writers = uses_[copy.to].writers;
   writers.erase(std::find(writers.begin(), writers.end(), copy.step));
   if (std::find(step.reads.begin(), step.reads.end(), copy.from) == step.reads.end()) {
-    auto& readers = readers_[copy.from];
+    auto& readers = uses_[copy.from].readers;
     readers.erase(std::find(readers.begin(), readers.end(), copy.step));
   }
 }
