@@ -510,7 +510,9 @@ def test_kernels_are_kept_on_disk(tmp_path):
     assert process() == [1, 0]
 
 
-OLDER = PROGRAM + """
+OLDER = (
+    PROGRAM
+    + """
 def step(device):
     torch.manual_seed(0)
     layers = [torch.nn.Conv2d(16, 32, 3, 2, 1), torch.nn.ReLU(), torch.nn.Conv2d(32, 64, 3, 1, 1)]
@@ -523,6 +525,7 @@ for have, want in zip(step("lazy"), step("cpu"), strict=True):
 print((torch_lazy.metrics.counter_value("CompiledCall_aten::convolution_backward") or 0) > 0)
 print(torch.isfinite(x.cpu()).all().item(), x.cpu().sum().item())
 """
+)
 
 
 @pytest.mark.parametrize("target", ["x86-64", "x86-64-v3"])
