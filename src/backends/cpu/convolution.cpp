@@ -159,19 +159,11 @@ Table places(const Planes& grid, bool by_place) {
   return by_place ? offsets(grid, {2, 3, 0}) : offsets(grid, {0, 2, 3});
 }
 
-/// The convolution of one group: rows are output channels, columns places of the output.
-Job forward_job(const Planes& input, const Planes& weight, const Planes& output,
-                const Convolution& g) {
-  Job job;
-  job.product.a = weight.data;
-  job.a_row = offsets(weight, {0});
-  job.a_depth = offsets(weight, {1, 2, 3});
-  job.product.result = output.data;
-  job.product.result_row = output.strides[1];
+/// The input at the places of the output.
+void sample_input(Job& job, const Planes& input, const Planes& weight, const Planes& output,
+                  const Convolution& g) {
   Samples& s = job.product.b;
   set_images(s, input);
-  s.by_place = is_better_by_place(output, weight.sizes[2] * weight.sizes[3]);
-  job.result_column = places(output, s.by_place);
   s.grid_height = output.sizes[2];
   s.grid_width = output.sizes[3];
   s.step_y = g.stride[0];
@@ -181,15 +173,29 @@ Job forward_job(const Planes& input, const Planes& weight, const Planes& output,
       job.add_tap(y * g.dilation[0] - g.padding[0], x * g.dilation[1] - g.padding[1]);
     }
   }
+}
+
+/// The convolution of one group: rows are output channels, columns places of the output.
+Job forward_job(const Planes& input, const Planes& weight, const Planes& output,
+                const Convolution& g) {
+  Job job;
+  sample_input(job, input, weight, output, g);
+  job.product.a = weight.data;
+  job.a_row = offsets(weight, {0});
+  job.a_depth = offsets(weight, {1, 2, 3});
+  job.product.result = output.data;
+  job.product.result_row = output.strides[1];
+  job.product.b.by_place = is_better_by_place(output, weight.sizes[2] * weight.sizes[3]);
+  job.result_column = places(output, job.product.b.by_place);
   return job;
 }
 
 /// Rows are output channels, columns input channels and taps; the sum goes over the places.
 Job weight_job(const Planes& output, const Planes& input, const Planes& weight,
                const Convolution& g) {
-  Job job = forward_job(input, weight, output, g);
+  Job job;
+  sample_input(job, input, weight, output, g);
   job.product.places_are_depth = true;
-  job.product.b.by_place = false;
   job.product.a = output.data;
   job.a_row = offsets(output, {1});
   job.a_depth = offsets(output, {0, 2, 3});
