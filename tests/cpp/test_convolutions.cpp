@@ -7,6 +7,7 @@
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <random>
 #include <vector>
 
@@ -86,15 +87,15 @@ struct Operands {
     gradient = at::randn(expected(s).output.sizes());
   }
 
-  Results expected(const Shape& s) const {
+  Results expected(const Shape& s, at::ScalarType type = at::kDouble) const {
     const Convolution& g = s.geometry;
-    const at::Tensor x = input.to(at::kDouble);
-    const at::Tensor w = weight.to(at::kDouble);
+    const at::Tensor x = input.to(type);
+    const at::Tensor w = weight.to(type);
     Results results;
     results.output = at::conv2d(x, w, {}, g.stride, g.padding, g.dilation, g.groups);
     if (gradient.defined()) {
       std::tie(results.input_gradient, results.weight_gradient, std::ignore) =
-          at::convolution_backward(gradient.to(at::kDouble), x, w, at::nullopt, g.stride, g.padding,
+          at::convolution_backward(gradient.to(type), x, w, at::nullopt, g.stride, g.padding,
                                    g.dilation, false, {0, 0}, g.groups, {true, true, false});
     }
     return results;
@@ -198,6 +199,25 @@ TEST_F(Convolutions, OfAnyShapeAreThoseOfDoublePrecision) {
     expect_near(results.output, expected.output, "output");
     expect_near(results.input_gradient, expected.input_gradient, "gradient of the input");
     expect_near(results.weight_gradient, expected.weight_gradient, "gradient of the weight");
+  }
+}
+
+TEST_F(Convolutions, OfInfinitiesHaveNoNaNMoreThanPyTorchs) {
+  const auto expect_same = [](const at::Tensor& actual, const at::Tensor& expected) {
+    EXPECT_TRUE(at::allclose(actual, expected, 1e-4, 1e-4, /*equal_nan=*/true));
+  };
+  for (size_t i : {0, 4, 7, 9, 11}) {
+    const Shape& shape = kShapes[i];
+    Operands operands(shape);
+    operands.weight.view(-1)[0] = std::numeric_limits<float>::infinity();
+    operands.gradient.view(-1)[0] = std::numeric_limits<float>::quiet_NaN();
+    operands.gradient.view(-1)[-1] = -std::numeric_limits<float>::infinity();
+    const Results expected = operands.expected(shape, at::kFloat);
+    EXPECT_FALSE(expected.weight_gradient.isfinite().all().item<bool>());
+    const Results results = operands.computed(shape, false);
+    expect_same(results.output, expected.output);
+    expect_same(results.weight_gradient, expected.weight_gradient);
+    expect_same(results.input_gradient, expected.input_gradient);
   }
 }
 

@@ -4,7 +4,13 @@
 #include "backends/cpu/product.h"
 #include "base/settings.h"
 
+#include <ATen/ops/convolution.h>
+#include <ATen/ops/convolution_backward.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+
 #include <algorithm>
+#include <atomic>
 #include <limits>
 #include <vector>
 
@@ -128,10 +134,12 @@ Planes part_of(Planes planes, int dimension, int64_t first, int64_t count) {
   return planes;
 }
 
-void run(Job& job) {
+/// False: an operand is not finite, see multiply_samples.
+bool run(Job& job) {
   job.connect();
   const int64_t scratch_floats = kProductScratch + kSampleTables + job.copied();
   const SampledProduct& all = job.product;
+  std::atomic<bool> finite{true};
   for_blocks(all.rows, all.columns, all.depth, [&](const ResultBlock& block) {
     SampledProduct product = all;
     product.a_row += block.row;
@@ -142,8 +150,11 @@ void run(Job& job) {
     product.columns = block.columns;
     auto* scratch = reinterpret_cast<float*>(
         scratch_memory(scratch_floats * static_cast<int64_t>(sizeof(float))));
-    product_kernels()->multiply_samples(product, scratch);
+    if (!product_kernels()->multiply_samples(product, scratch)) {
+      finite = false;
+    }
   });
+  return finite;
 }
 
 /// Whether so many taps of so few places are beside the image that it pays to leave them out.
@@ -285,8 +296,9 @@ bool fits(const Planes& planes) {
 }
 
 /// The gradient of the input.
-void convolve_back(const Planes& output, const Planes& weight, const Planes& input,
+bool convolve_back(const Planes& output, const Planes& weight, const Planes& input,
                    const Convolution& g) {
+  bool finite = true;
   for (int64_t y = 0; y < std::min(g.stride[0], input.sizes[2]); ++y) {
     for (int64_t x = 0; x < std::min(g.stride[1], input.sizes[3]); ++x) {
       Planes places = input;
@@ -302,9 +314,10 @@ void convolve_back(const Planes& output, const Planes& weight, const Planes& inp
         continue;
       }
       Job job = back_job(output, weight, places, down, right);
-      run(job);
+      finite = run(job) && finite;
     }
   }
+  return finite;
 }
 
 struct Operands {
@@ -322,6 +335,34 @@ struct Operands {
         weight(kind == Convolution::Kind::weight_gradient ? out : b),
         output(kind == Convolution::Kind::forward ? out : a) {}
 };
+
+at::Tensor tensor(const compile::View& view, float* memory) {
+  return at::from_blob(memory, view.layout.sizes, view.layout.strides, at::kFloat);
+}
+
+void convolve_with_pytorch(const compile::Product& product, float* a, float* b, float* out) {
+  const Convolution& c = *product.convolution;
+  const int64_t rank = static_cast<int64_t>(product.a.layout.sizes.size()) - 2;
+  const auto last = [&](const std::array<int64_t, 2>& values) {
+    return at::IntArrayRef(values).slice(2 - rank);
+  };
+  const at::Tensor left = tensor(product.a, a);
+  const at::Tensor right = tensor(product.b, b);
+  at::Tensor result = tensor(product.out, out);
+  const std::vector<int64_t> none(rank, 0);
+  if (c.kind == Convolution::Kind::forward) {
+    result.copy_(at::convolution(left, right, {}, last(c.stride), last(c.padding), last(c.dilation),
+                                 false, none, c.groups));
+    return;
+  }
+  const bool weight = c.kind == Convolution::Kind::weight_gradient;
+  const auto gradients =
+      at::convolution_backward(left, weight ? right : at::empty(product.out.layout.sizes),
+                               weight ? at::empty(product.out.layout.sizes) : right,
+                               at::OptionalIntArrayRef(), last(c.stride), last(c.padding),
+                               last(c.dilation), false, none, c.groups, {!weight, weight, false});
+  result.copy_(weight ? std::get<1>(gradients) : std::get<0>(gradients));
+}
 
 /// PyTorch's forward convolutions are faster where the weights are small against the images, and
 /// their bits do not depend on the number of threads. Those of its gradients do.
@@ -365,17 +406,21 @@ bool has_convolution(const compile::Product& product) {
 void convolve(const compile::Product& product, float* a, float* b, float* out) {
   const Convolution& convolution = *product.convolution;
   const Operands all(product, a, b, out);
+  bool finite = true;
   for_groups(all.input, all.weight, all.output, convolution.groups,
              [&](const Planes& input, const Planes& weight, const Planes& output) {
                if (convolution.kind == Convolution::Kind::input_gradient) {
-                 convolve_back(output, weight, input, convolution);
+                 finite = convolve_back(output, weight, input, convolution) && finite;
                  return;
                }
                Job job = convolution.kind == Convolution::Kind::forward
                              ? forward_job(input, weight, output, convolution)
                              : weight_job(output, input, weight, convolution);
-               run(job);
+               finite = run(job) && finite;
              });
+  if (!finite) {
+    convolve_with_pytorch(product, a, b, out);
+  }
 }
 
 }  // namespace torch_lazy

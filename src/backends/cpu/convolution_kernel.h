@@ -142,14 +142,27 @@ void pack_from_tables(const float* from, const int32_t* across, const int32_t* a
   }
 }
 
+bool are_finite(const float* elements, int64_t count) {
+  constexpr uint32_t kExponent = 0x7f800000;
+  uint32_t found = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    uint32_t bits = 0;
+    __builtin_memcpy(&bits, elements + i, sizeof(bits));
+    found |= (bits & kExponent) == kExponent ? 1 : 0;
+  }
+  return found == 0;
+}
+
 struct TableOperand {
   const float* data;
   const int32_t* across;
   const int32_t* along;
+  bool finite = true;  // all that was packed
 
   template <int width>
-  void pack(int64_t first, int64_t count, int64_t p, int64_t depth, float* to) const {
+  void pack(int64_t first, int64_t count, int64_t p, int64_t depth, float* to) {
     pack_from_tables<width>(data, across + first, along + p, count, depth, to);
+    finite = finite && are_finite(to, (count + width - 1) / width * width * depth);
   }
 };
 
@@ -416,20 +429,17 @@ struct TableResult {
 
 /// By place, with narrow tiles: their columns have more zeros in common.
 template <class T, class Narrow>
-void multiply_samples(const SampledProduct& product, float* scratch) {
+bool multiply_samples(const SampledProduct& product, float* scratch) {
   const auto multiply = [&](auto tile) {
+    TableOperand a{product.a, product.a_row, product.a_depth};
     SampleOperand samples(product, scratch + kProductScratch);
     multiply_blocks<decltype(tile)>(
-        TableOperand{product.a, product.a_row, product.a_depth}, samples,
-        TableResult{product.result, product.result_row, product.result_column},
+        a, samples, TableResult{product.result, product.result_row, product.result_column},
         {product.rows, product.columns, product.depth}, product.block, scratch,
         scratch + product.block.rows * product.block.depth);
+    return a.finite;
   };
-  if (product.b.by_place) {
-    multiply(Narrow());
-  } else {
-    multiply(T());
-  }
+  return product.b.by_place ? multiply(Narrow()) : multiply(T());
 }
 
 }  // namespace

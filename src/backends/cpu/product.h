@@ -9,7 +9,7 @@ namespace torch_lazy {
 
 struct ProductKernels {
   void (*multiply)(const ProductBlock&, float* scratch);
-  void (*multiply_samples)(const SampledProduct&, float* scratch);
+  bool (*multiply_samples)(const SampledProduct&, float* scratch);
 };
 
 /// Those for this processor, if there are any.

@@ -92,7 +92,9 @@ constexpr int64_t kSampleTables =
 
 void multiply_avx2(const ProductBlock& block, float* scratch);
 void multiply_avx512(const ProductBlock& block, float* scratch);
-void multiply_samples_avx2(const SampledProduct& product, float* scratch);
-void multiply_samples_avx512(const SampledProduct& product, float* scratch);
+
+/// False: `a` has infinities or NaN. They make NaN of zeros beside the images, which are none.
+bool multiply_samples_avx2(const SampledProduct& product, float* scratch);
+bool multiply_samples_avx512(const SampledProduct& product, float* scratch);
 
 }  // namespace torch_lazy

@@ -7,8 +7,8 @@ void multiply_avx2(const ProductBlock& block, float* scratch) {
   multiply_block<Tile<8, 2, 6>>(block, scratch);
 }
 
-void multiply_samples_avx2(const SampledProduct& product, float* scratch) {
-  multiply_samples<Tile<8, 2, 6>, Tile<8, 2, 6>>(product, scratch);
+bool multiply_samples_avx2(const SampledProduct& product, float* scratch) {
+  return multiply_samples<Tile<8, 2, 6>, Tile<8, 2, 6>>(product, scratch);
 }
 
 }  // namespace torch_lazy

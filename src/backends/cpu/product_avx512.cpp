@@ -7,8 +7,8 @@ void multiply_avx512(const ProductBlock& block, float* scratch) {
   multiply_block<Tile<16, 2, 12>>(block, scratch);
 }
 
-void multiply_samples_avx512(const SampledProduct& product, float* scratch) {
-  multiply_samples<Tile<16, 2, 12>, Tile<16, 1, 12>>(product, scratch);
+bool multiply_samples_avx512(const SampledProduct& product, float* scratch) {
+  return multiply_samples<Tile<16, 2, 12>, Tile<16, 1, 12>>(product, scratch);
 }
 
 }  // namespace torch_lazy

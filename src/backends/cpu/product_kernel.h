@@ -207,8 +207,8 @@ struct StridedResult {
 
 /// `packed_a` has room for rows * depth elements of a block, `packed_b` for columns * depth.
 template <class T, class Left, class Right, class Result>
-void multiply_blocks(const Left& left, Right& right, const Result& result, Extent size,
-                     Extent block, float* packed_a, float* packed_b) {
+void multiply_blocks(Left& left, Right& right, const Result& result, Extent size, Extent block,
+                     float* packed_a, float* packed_b) {
   for (int64_t j = 0; j < size.columns; j += block.columns) {
     const int64_t columns = size.columns - j < block.columns ? size.columns - j : block.columns;
     for (int64_t p = 0; p < size.depth; p += block.depth) {
@@ -234,9 +234,9 @@ void multiply_blocks(const Left& left, Right& right, const Result& result, Exten
 template <class T>
 void multiply_block(const ProductBlock& block, float* scratch) {
   static_assert(kProductRows % T::kRows == 0 && kProductColumns % T::kColumns == 0);
+  StridedOperand left{block.a, block.a_row, block.a_depth};
   StridedOperand right{block.b, block.b_column, block.b_depth};
-  multiply_blocks<T>(StridedOperand{block.a, block.a_row, block.a_depth}, right,
-                     StridedResult{block.result, block.result_row},
+  multiply_blocks<T>(left, right, StridedResult{block.result, block.result_row},
                      {block.rows, block.columns, block.depth},
                      {kProductRows, kProductColumns, kProductDepth}, scratch,
                      scratch + kProductRows * kProductDepth);
