@@ -271,19 +271,6 @@ void clear(const Planes& planes) {
   }
 }
 
-/// Calls a function with the planes of each group: input and output along their channels, the
-/// weight along its outputs.
-template <typename Function>
-void for_groups(const Planes& input, const Planes& weight, const Planes& output, int64_t groups,
-                const Function& function) {
-  const int64_t inputs = input.sizes[1] / groups;
-  const int64_t outputs = output.sizes[1] / groups;
-  for (int64_t g = 0; g < groups; ++g) {
-    function(part_of(input, 1, g * inputs, inputs), part_of(weight, 0, g * outputs, outputs),
-             part_of(output, 1, g * outputs, outputs));
-  }
-}
-
 bool fits(const Planes& planes) {
   int64_t reach = 0;
   for (int d = 0; d < 4; ++d) {
@@ -334,6 +321,17 @@ struct Operands {
                                                            : out),
         weight(kind == Convolution::Kind::weight_gradient ? out : b),
         output(kind == Convolution::Kind::forward ? out : a) {}
+
+  /// Input and output along their channels, the weight along its outputs.
+  Operands of_group(int64_t group, int64_t groups) const {
+    const int64_t inputs = input.sizes[1] / groups;
+    const int64_t outputs = output.sizes[1] / groups;
+    Operands part = *this;
+    part.input = part_of(input, 1, group * inputs, inputs);
+    part.weight = part_of(weight, 0, group * outputs, outputs);
+    part.output = part_of(output, 1, group * outputs, outputs);
+    return part;
+  }
 };
 
 at::Tensor tensor(const compile::View& view, float* memory) {
@@ -390,11 +388,7 @@ bool has_convolution(const compile::Product& product) {
       taps > kSampledPlaces || !fits(input) || !fits(weight) || !fits(output)) {
     return false;
   }
-  const int64_t inputs = input.sizes[1] / convolution.groups;
-  const int64_t outputs = output.sizes[1] / convolution.groups;
-  const Planes i = part_of(input, 1, 0, inputs);
-  const Planes w = part_of(weight, 0, 0, outputs);
-  const Planes o = part_of(output, 1, 0, outputs);
+  const auto [i, w, o] = all.of_group(0, convolution.groups);
   bool small = true;
   for (Job job : {forward_job(i, w, o, convolution), weight_job(o, i, w, convolution)}) {
     job.connect();
@@ -407,17 +401,17 @@ void convolve(const compile::Product& product, float* a, float* b, float* out) {
   const Convolution& convolution = *product.convolution;
   const Operands all(product, a, b, out);
   bool finite = true;
-  for_groups(all.input, all.weight, all.output, convolution.groups,
-             [&](const Planes& input, const Planes& weight, const Planes& output) {
-               if (convolution.kind == Convolution::Kind::input_gradient) {
-                 finite = convolve_back(output, weight, input, convolution) && finite;
-                 return;
-               }
-               Job job = convolution.kind == Convolution::Kind::forward
-                             ? forward_job(input, weight, output, convolution)
-                             : weight_job(output, input, weight, convolution);
-               finite = run(job) && finite;
-             });
+  for (int64_t g = 0; g < convolution.groups; ++g) {
+    const auto [input, weight, output] = all.of_group(g, convolution.groups);
+    if (convolution.kind == Convolution::Kind::input_gradient) {
+      finite = convolve_back(output, weight, input, convolution) && finite;
+      continue;
+    }
+    Job job = convolution.kind == Convolution::Kind::forward
+                  ? forward_job(input, weight, output, convolution)
+                  : weight_job(output, input, weight, convolution);
+    finite = run(job) && finite;
+  }
   if (!finite) {
     convolve_with_pytorch(product, a, b, out);
   }

@@ -247,12 +247,12 @@ class SampleOperand {
     }
     int64_t place = first_place / s_.images;
     int64_t image = first_place % s_.images;
-    int64_t offset = offset_of(place, 0) * s_.images;
+    int64_t offset = offset_of(place) * s_.images;
     for (int64_t k = 0; k < places; ++k) {
       places_[k] = static_cast<int32_t>(offset + image);
       if (++image == s_.images) {
         image = 0;
-        offset = offset_of(++place, 0) * s_.images;
+        offset = offset_of(++place) * s_.images;
       }
     }
     return area;
@@ -290,9 +290,9 @@ class SampleOperand {
     return area;
   }
 
-  /// Of a place of the grid, in a copy that begins with this row of the grid.
-  int64_t offset_of(int64_t place, int64_t first_row) const {
-    return (place / s_.grid_width - first_row) * s_.step_y * row_ + place % s_.grid_width;
+  /// Of a place of the grid, in a copy of all of it.
+  int64_t offset_of(int64_t place) const {
+    return place / s_.grid_width * s_.step_y * row_ + place % s_.grid_width;
   }
 
   /// Places of one image.
@@ -415,15 +415,8 @@ struct TableResult {
       T::multiply_rows(count, a, b, depths, to + column[j], row, add);
       return;
     }
-    float tile[T::kTile];
-    T::multiply_rows(count, a, b, depths, tile, T::kColumns, false);
-    for (int64_t y = 0; y < count; ++y) {
-      for (int64_t x = 0; x < columns; ++x) {
-        float& element = to[y * row + column[j + x]];
-        const float sum = tile[y * T::kColumns + x];
-        element = add ? element + sum : sum;
-      }
-    }
+    multiply_apart<T>(count, columns, a, b, depths, add,
+                      [&](int64_t y, int64_t x) -> float& { return to[y * row + column[j + x]]; });
   }
 };
 

@@ -181,6 +181,21 @@ struct StridedOperand {
   Depths depths(int64_t, int64_t depth) const { return {nullptr, depth}; }
 };
 
+/// A tile that is not written where it lies: `at(row, column)` is the element of the result.
+template <class T, class At>
+void multiply_apart(int64_t rows, int64_t columns, const float* a, const float* b, Depths depths,
+                    bool add, const At& at) {
+  float tile[T::kTile];
+  T::multiply_rows(rows, a, b, depths, tile, T::kColumns, false);
+  for (int64_t y = 0; y < rows; ++y) {
+    for (int64_t x = 0; x < columns; ++x) {
+      float& element = at(y, x);
+      const float sum = tile[y * T::kColumns + x];
+      element = add ? element + sum : sum;
+    }
+  }
+}
+
 /// A result whose rows are contiguous.
 struct StridedResult {
   float* data;
@@ -194,14 +209,8 @@ struct StridedResult {
       T::multiply_rows(count, a, b, depths, to, row, add);
       return;
     }
-    float tile[T::kTile];
-    T::multiply_rows(count, a, b, depths, tile, T::kColumns, false);
-    for (int64_t y = 0; y < count; ++y) {
-      for (int64_t x = 0; x < columns; ++x) {
-        const float sum = tile[y * T::kColumns + x];
-        to[y * row + x] = add ? to[y * row + x] + sum : sum;
-      }
-    }
+    multiply_apart<T>(count, columns, a, b, depths, add,
+                      [&](int64_t y, int64_t x) -> float& { return to[y * row + x]; });
   }
 };
 
