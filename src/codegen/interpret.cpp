@@ -10,6 +10,8 @@
 namespace torch_lazy::codegen {
 namespace {
 
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
 struct Accumulator {
   Scalar value;
   int64_t position = 0;
@@ -212,6 +214,9 @@ class Interpreter {
                       : apply(op == Opcode::reduce_min ? Opcode::min : Opcode::max, type,
                               {total, value, {}});
         break;
+      case Opcode::reduce_fmax:
+        total.number = std::fmax(first ? -kInfinity : total.number, value.number);
+        break;
       case Opcode::reduce_any:
         total.integer = first ? value.integer : total.integer | value.integer;
         break;
@@ -235,16 +240,16 @@ class Interpreter {
     const Type type = instruction.type;
     if (from.empty) {
       const bool greatest = instruction.op == Opcode::reduce_min;
-      const double infinity = std::numeric_limits<double>::infinity();
       switch (instruction.op) {
         case Opcode::reduce_prod:
         case Opcode::reduce_all:
           return make_scalar(type, 1, 1);
         case Opcode::reduce_min:
-        case Opcode::reduce_max: {
+        case Opcode::reduce_max:
+        case Opcode::reduce_fmax: {
           const int64_t limit = type == Type::i32 ? std::numeric_limits<int32_t>::max()
                                                   : std::numeric_limits<int64_t>::max();
-          return make_scalar(type, greatest ? infinity : -infinity, greatest ? limit : ~limit);
+          return make_scalar(type, greatest ? kInfinity : -kInfinity, greatest ? limit : ~limit);
         }
         default:
           return Scalar();

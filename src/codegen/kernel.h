@@ -96,13 +96,13 @@ enum class Opcode : uint8_t {
   trunc,
   round,  // to even
   // Reductions over the inner dimensions: only in an `each` stage; the result belongs to the row.
-  // Of
-  // nothing: 0, 1, the greatest, the least number, false, true, position 0.
+  // Of nothing: 0, 1, the greatest, the least number (twice), false, true, position 0.
   reduce_sum,
   reduce_prod,
   reduce_min,  // NaN wins
   reduce_max,
-  reduce_any,  // booleans
+  reduce_fmax,  // NaN does not enter
+  reduce_any,   // booleans
   reduce_all,
   reduce_argmin,  // i64: the first position (inner dimensions flattened); NaN wins
   reduce_argmax,

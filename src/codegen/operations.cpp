@@ -109,6 +109,7 @@ constexpr Operation kTable[] = {
     {Opcode::reduce_prod, "reduce_prod", 1, kNumbers, operand},
     {Opcode::reduce_min, "reduce_min", 1, kNumbers, operand},
     {Opcode::reduce_max, "reduce_max", 1, kNumbers, operand},
+    {Opcode::reduce_fmax, "reduce_fmax", 1, kFloats, operand},
     {Opcode::reduce_any, "reduce_any", 1, kBoolean, operand},
     {Opcode::reduce_all, "reduce_all", 1, kBoolean, operand},
     {Opcode::reduce_argmin, "reduce_argmin", 1, kNumbers, i64, 8},

@@ -26,13 +26,15 @@ int32_t inverse(Lowering& l, int32_t sum) {
   return l.make(Opcode::div, l.constant_of(l.type(sum), 1), sum);
 }
 
+// NaN need not enter the greatest number of a row: the row's sum carries it to all elements.
+
 bool softmax(Lowering& l) {
   const std::optional<Type> type = begin_along(l, 0, 1);
   if (!type) {
     return false;
   }
   const int32_t x = l.load(0, *type);
-  const int32_t top = l.make(Opcode::reduce_max, x);
+  const int32_t top = l.make(Opcode::reduce_fmax, x);
   const int32_t e = l.make(Opcode::exp, l.make(Opcode::sub, x, top));
   const int32_t sum = l.make(Opcode::reduce_sum, e);
   l.store(0, l.make(Opcode::mul, e, inverse(l, sum)));
@@ -63,7 +65,7 @@ bool log_softmax(Lowering& l) {
     return false;
   }
   const int32_t x = l.load(0, *type);
-  const int32_t top = l.make(Opcode::reduce_max, x);
+  const int32_t top = l.make(Opcode::reduce_fmax, x);
   const int32_t shifted = l.make(Opcode::sub, x, top);
   const int32_t sum = l.make(Opcode::reduce_sum, l.make(Opcode::exp, shifted));
   l.store(0, l.make(Opcode::sub, shifted, l.make(Opcode::log, sum)));

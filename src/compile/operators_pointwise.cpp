@@ -336,11 +336,10 @@ bool gelu(Lowering& l) {
     const int32_t cube = p.make(Opcode::mul, p.make(Opcode::mul, x, x), x);
     const int32_t sum = p.make(Opcode::add, x, p.make(Opcode::mul, p.constant(0.044715), cube));
     const int32_t inner = p.make(Opcode::mul, p.constant(kSqrt2 * kTwoOverSqrtPi * 0.5), sum);
-    return p.finish(
-        p.make(Opcode::mul, half, p.make(Opcode::add, p.constant(1), p.make(Opcode::tanh, inner))));
+    return p.finish(p.make(Opcode::fma, half, p.make(Opcode::tanh, inner), half));
   }
   const int32_t e = p.make(Opcode::erf, p.make(Opcode::mul, x, p.constant(kSqrtHalf)));
-  return p.finish(p.make(Opcode::mul, half, p.make(Opcode::add, p.constant(1), e)));
+  return p.finish(p.make(Opcode::fma, half, e, half));
 }
 
 bool gelu_backward(Lowering& l) {

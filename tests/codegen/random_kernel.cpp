@@ -209,13 +209,16 @@ class Generator {
   }
 
   void make_reduction() {
-    const Opcode op = static_cast<Opcode>(static_cast<int>(Opcode::reduce_sum) + pick(8));
+    const Opcode op = static_cast<Opcode>(static_cast<int>(Opcode::reduce_sum) + pick(9));
     if (op == Opcode::reduce_any || op == Opcode::reduce_all) {
       const Known a = value_of(Type::boolean);
       pending_.push_back({append(op, Type::boolean, {a.value}), Type::boolean, 1, true});
       return;
     }
-    const Type type = wide_type();
+    Type type = wide_type();
+    if (op == Opcode::reduce_fmax && !is_float(type)) {
+      type = Type::f32;
+    }
     const Known a = clamp(value_of(type), op == Opcode::reduce_prod ? 1 : kLarge);
     const bool position = op == Opcode::reduce_argmin || op == Opcode::reduce_argmax;
     int64_t bound = a.bound;
@@ -227,7 +230,7 @@ class Generator {
     for (int d = kernel().outer; d < kernel().rank(); ++d) {
       empty |= problem_.sizes[d] == 0;
     }
-    if (empty && (op == Opcode::reduce_min || op == Opcode::reduce_max)) {
+    if (empty && (op >= Opcode::reduce_min && op <= Opcode::reduce_fmax)) {
       return;
     }
     pending_.push_back({append(op, position ? Type::i64 : type, {a.value}),

@@ -131,8 +131,9 @@ TEST_P(Reductions, LikeTheInterpreter) {
 INSTANTIATE_TEST_SUITE_P(All, Reductions,
                          ::testing::Values(Opcode::reduce_sum, Opcode::reduce_prod,
                                            Opcode::reduce_min, Opcode::reduce_max,
-                                           Opcode::reduce_any, Opcode::reduce_all,
-                                           Opcode::reduce_argmin, Opcode::reduce_argmax),
+                                           Opcode::reduce_fmax, Opcode::reduce_any,
+                                           Opcode::reduce_all, Opcode::reduce_argmin,
+                                           Opcode::reduce_argmax),
                          [](const auto& info) { return operation(info.param).name; });
 
 // Rows full of what an accumulator starts with.

@@ -181,6 +181,31 @@ def test_activations_of_nan():
         check(Case("nan", call, lambda m: (x,), grad=False), torch.float32, "plain")
 
 
+@pytest.mark.parametrize("size", [1, 5, 40, 200])
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_softmax_of_special_numbers(dtype, size):
+    inf, nan = float("inf"), float("nan")
+
+    def rows(m):
+        x = m(9, size)
+        for row, value in enumerate((nan, inf, -inf)):
+            x[row, size // 2] = value  # one
+            x[3 + row] = value  # all
+        x[6] = -inf
+        x[6, -1] = nan
+        x[7, 0], x[7, -1] = inf, nan
+        return (x,)
+
+    def calls(x):
+        return [
+            call(x, dim)
+            for call in (torch.softmax, torch.log_softmax, aten._safe_softmax, torch.logsumexp)
+            for dim in (0, 1)
+        ]
+
+    check(Case("special", calls, rows, grad=False), dtype, "plain")
+
+
 # ---- Losses --------------------------------------------------------------------------------------
 
 

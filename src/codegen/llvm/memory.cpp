@@ -9,6 +9,9 @@
 namespace torch_lazy::codegen {
 namespace {
 
+/// Elements of a row that stays in the cache until the next one has been computed.
+constexpr int64_t kShortRow = 1 << 15;
+
 class CallReader {
  public:
   CallReader(Code& code, llvm::Value* call) : builder_(code.builder), call_(call) {}
@@ -90,6 +93,12 @@ Memory::Memory(Code& code, const Kernel& kernel, llvm::Value* call)
     arguments_.push_back(
         type == Type::boolean ? builder_.CreateICmpNE(value, code.integer(value, 0)) : value);
   }
+
+  llvm::Value* row = builder_.getInt64(1);
+  for (int32_t d = kernel.outer; d < kernel.rank(); ++d) {
+    row = builder_.CreateMul(row, sizes_[d]);
+  }
+  is_short_ = builder_.CreateICmpULE(row, builder_.getInt64(kShortRow));
 
   zero_ = builder_.CreateAlloca(integer);
   discard_ = builder_.CreateAlloca(integer);
@@ -369,11 +378,23 @@ void Memory::update(const Bases& bases, int32_t number, const Place& place, llvm
                      });
 }
 
-void Memory::fetch(const Bases& bases, int32_t number, const Place& place) const {
-  const int to_write = 1, keep = 3, data = 1;
+void Memory::prefetch(llvm::Value* pointer, bool to_write) const {
+  const int keep = 3, data = 1;
   builder_.CreateIntrinsic(llvm::Intrinsic::prefetch, {builder_.getPtrTy()},
-                           {address(bases, number, place).pointer, builder_.getInt32(to_write),
-                            builder_.getInt32(keep), builder_.getInt32(data)});
+                           {pointer, builder_.getInt32(to_write ? 1 : 0), builder_.getInt32(keep),
+                            builder_.getInt32(data)});
+}
+
+void Memory::fetch(const Bases& bases, int32_t number, const Place& place) const {
+  prefetch(address(bases, number, place).pointer, /*to_write=*/true);
+}
+
+void Memory::fetch_of_next(const Bases& bases, int32_t number, const Place& place) const {
+  // Behind the last row there may be other memory: an address only, nothing is read.
+  llvm::Value* next =
+      builder_.CreateGEP(type(kernel_.accesses[number]), address(bases, number, place).pointer,
+                         stride(number, kernel_.outer - 1));
+  prefetch(builder_.CreateSelect(is_short_, next, bases[number]), /*to_write=*/false);
 }
 
 void Memory::report(int64_t status) const {

@@ -48,6 +48,8 @@ class Memory {
               const Combine& combine) const;
   /// Asks for the memory of a store to come, so that it is there by then.
   void fetch(const Bases& bases, int32_t access, const Place& place) const;
+  /// Asks for what the next row (lanes inner) will load here.
+  void fetch_of_next(const Bases& bases, int32_t access, const Place& place) const;
   void report(int64_t status) const;
 
  private:
@@ -70,6 +72,7 @@ class Memory {
                         const Place& place) const;
   llvm::Value* buffer(llvm::Type* vector) const;
   llvm::Instruction* mark(llvm::Instruction* instruction, int32_t pointer) const;
+  void prefetch(llvm::Value* pointer, bool to_write) const;
   llvm::Type* type(const Access& access) const;
   llvm::Align alignment(const Access& access) const;
 
@@ -83,6 +86,7 @@ class Memory {
   llvm::Value* end_;
   llvm::Value* tile_;
   llvm::Value* status_;
+  llvm::Value* is_short_;                       // with lanes inner: a row stays in the cache
   llvm::Value* zero_;                           // what a masked load of one element reads instead
   llvm::Value* discard_;                        // where a masked store of one element goes instead
   std::vector<llvm::MDNode*> scopes_, others_;  // by pointer; then of the status

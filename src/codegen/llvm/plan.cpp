@@ -98,29 +98,46 @@ std::vector<int> vectors_for(const Kernel& kernel, const Features& features,
   return vectors;
 }
 
-/// Whether a row is written side by side in memory.
-bool is_plain(const Kernel& kernel, const Access& access) {
-  return kernel.pointers[access.pointer].use == Use::write && access.lookups.empty() &&
-         access.mask < 0 && access.strides.back() == Stride::one;
+/// Whether the elements of a row are side by side in memory.
+bool is_plain(const Access& access) {
+  return access.lookups.empty() && access.mask < 0 && access.strides.back() == Stride::one;
 }
 
-/// Rows of many stages compute long before they store: memory has time to bring what they will
-/// write, which else all stores of a row would wait for.
+/// Rows of many stages read in the first one and compute long before they store. So memory has time
+/// to bring what they will write, which else all stores of a row would wait for, and what the next
+/// row will read: processors do not look ahead beyond a page of memory.
 void fetch_early(const Kernel& kernel, std::vector<StagePlan>& stages) {
-  StagePlan* first = nullptr;
-  for (size_t s = 0; s < stages.size(); ++s) {
+  int first = -1, busiest = -1;  // of those with loops; busiest after the first
+  for (int s = 0; s < static_cast<int>(stages.size()); ++s) {
     if (kernel.stages[s].kind != Stage::Kind::each) {
       continue;
     }
-    if (!first) {
-      first = &stages[s];
+    if (first < 0) {
+      first = s;
       continue;
     }
+    if (busiest < 0 || stages[s].cost > stages[busiest].cost) {
+      busiest = s;
+    }
     for (int32_t i = kernel.stages[s].begin; i < kernel.stages[s].end; ++i) {
-      const int32_t place = kernel.code[i].place;
-      if (kernel.code[i].op == Opcode::store && is_plain(kernel, kernel.accesses[place])) {
-        first->fetched.push_back(place);
+      const Instruction& instruction = kernel.code[i];
+      if (instruction.op != Opcode::store) {
+        continue;
       }
+      const Access& access = kernel.accesses[instruction.place];
+      if (kernel.pointers[access.pointer].use == Use::write && is_plain(access)) {
+        stages[first].fetched.push_back(instruction.place);
+      }
+    }
+  }
+  if (busiest < 0 || kernel.outer == 0) {
+    return;
+  }
+  for (int32_t place : stages[first].accesses) {
+    const Access& access = kernel.accesses[place];
+    if (kernel.pointers[access.pointer].use == Use::read && is_plain(access) &&
+        access.strides[kernel.outer - 1] == Stride::argument) {
+      stages[busiest].fetched_of_next.push_back(place);
     }
   }
 }

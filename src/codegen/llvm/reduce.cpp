@@ -12,7 +12,7 @@ namespace {
 constexpr int64_t kNowhere = std::numeric_limits<int64_t>::max();
 
 bool prefers_greater(Opcode op) {
-  return op == Opcode::reduce_max || op == Opcode::reduce_argmax;
+  return op == Opcode::reduce_max || op == Opcode::reduce_fmax || op == Opcode::reduce_argmax;
 }
 
 }  // namespace
@@ -64,6 +64,8 @@ llvm::Value* Reduction::combine(llvm::Value* a, llvm::Value* b) const {
       return emit_operation(code_, Opcode::min, type_, a, b, nullptr);
     case Opcode::reduce_max:
       return emit_operation(code_, Opcode::max, type_, a, b, nullptr);
+    case Opcode::reduce_fmax:  // an accumulator is never NaN: one instruction
+      return builder_.CreateSelect(builder_.CreateFCmpOGT(a, b), a, b);
     case Opcode::reduce_any:
       return builder_.CreateOr(a, b);
     default:

@@ -266,6 +266,7 @@ void Stages::nest(size_t stage, int32_t dimension, int32_t end, Copies& copies,
     Memory::Bases inside = bases;
     memory_.advance(inside, plan_.stages[stage].accesses, dimension, i);
     memory_.advance(inside, plan_.stages[stage].fetched, dimension, i);
+    memory_.advance(inside, plan_.stages[stage].fetched_of_next, dimension, i);
     Value* next = position ? add(builder_.CreateMul(position, size), i) : nullptr;
     nest(stage, dimension + 1, end, copies, inside, next, leaf);
   });
@@ -347,6 +348,9 @@ void Stages::start(size_t stage, Copy& copy, bool sums_only) {
 void Stages::run_code(size_t stage, Copy& copy, const Memory::Bases& bases, Value* position) {
   for (int32_t access : plan_.stages[stage].fetched) {
     memory_.fetch(bases, access, {copy.lane, copy.mask, copy.count, &copy.values});
+  }
+  for (int32_t access : plan_.stages[stage].fetched_of_next) {
+    memory_.fetch_of_next(bases, access, {copy.lane, copy.mask, copy.count, &copy.values});
   }
   size_t next = 0;
   for (int32_t i = kernel_.stages[stage].begin; i < kernel_.stages[stage].end; ++i) {
