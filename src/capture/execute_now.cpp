@@ -3,6 +3,7 @@
 #include "capture/capture.h"
 #include "capture/tensor.h"
 #include "ir/description_table.h"
+#include "runtime/draw.h"
 #include "runtime/executor.h"
 #include "runtime/real_tensor.h"
 #include "runtime/watch.h"
@@ -232,17 +233,14 @@ void draw_now(Call& call, Stack* stack) {
   Stack real(call.arguments.begin(), call.arguments.end());
   c10::Storage memory = allocate(buffer.nbytes);
   real[0] = real_tensor(memory, Layout::of(self));
-  {
-    BelowEverything below;
-    call.op.handle.redispatchBoxed(c10::DispatchKeySet(real_key()), &real);
-  }
+  draw(call.op, real);
   Value* value = set_buffer_data(buffer, std::move(memory));
   if (Watch* w = watch()) {
     w->end_draw();
-    Draw draw{&call.op, call.arguments.vec(), Layout::of(self), buffer.nbytes};
-    draw.arguments[0] = c10::IValue();
+    Draw again{&call.op, call.arguments.vec(), Layout::of(self), buffer.nbytes};
+    again.arguments[0] = c10::IValue();
     GraphLock lock;
-    w->add_draw(value, std::move(draw), lock);
+    w->add_draw(value, std::move(again), lock);
   }
   torch::jit::drop(*stack, call.arguments.size());
   stack->emplace_back(self);

@@ -4,6 +4,7 @@
 #include "capture/tensor.h"
 #include "replay/recording.h"
 #include "replay/replay_data.h"
+#include "runtime/draw.h"
 #include "runtime/executor.h"
 #include "runtime/failure.h"
 #include "runtime/queue.h"
@@ -43,12 +44,11 @@ Pointer make_used_up_graph() {
   }
 }
 
-c10::Storage draw_again(const Draw& draw) {
-  c10::Storage memory = allocate(draw.nbytes);
-  torch::jit::Stack stack(draw.arguments.begin(), draw.arguments.end());
-  stack[0] = real_tensor(memory, draw.layout);
-  BelowEverything below;
-  draw.op->handle.redispatchBoxed(c10::DispatchKeySet(real_key()), &stack);
+c10::Storage draw_again(const Draw& last) {
+  c10::Storage memory = allocate(last.nbytes);
+  torch::jit::Stack stack(last.arguments.begin(), last.arguments.end());
+  stack[0] = real_tensor(memory, last.layout);
+  draw(*last.op, stack);
   return memory;
 }
 
