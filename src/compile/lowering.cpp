@@ -393,7 +393,12 @@ bool Lowering::convolution(const Convolution& convolution, View a, View b, View 
   product(std::move(a), std::move(b), std::move(out));
   Product& made = steps_.back().product;
   made.convolution = convolution;
-  return program_.target.has_convolution && program_.target.has_convolution(made);
+  return program_.target.has && program_.target.has(made);
+}
+
+bool Lowering::own_product(View a, View b, View out) {
+  product(std::move(a), std::move(b), std::move(out));
+  return program_.target.has && program_.target.has(steps_.back().product);
 }
 
 bool Lowering::complete() const {
@@ -437,9 +442,9 @@ const OperatorRow* find_row(const OperatorInfo& op) {
   static const auto* table = [] {
     auto* made = new std::unordered_map<std::string, const OperatorRow*>();
     for (auto rows : {pointwise_rows(), reduction_rows(), normalization_rows(), shape_rows(),
-                      foreach_rows(), product_rows(), convolution_rows(), activation_rows(),
-                      arithmetic_rows(), batch_norm_rows(), indexing_rows(), loss_rows(),
-                      optimizer_rows(), scan_rows(), scatter_rows()}) {
+                      foreach_rows(), product_rows(), attention_rows(), convolution_rows(),
+                      activation_rows(), arithmetic_rows(), batch_norm_rows(), indexing_rows(),
+                      loss_rows(), optimizer_rows(), scan_rows(), scatter_rows()}) {
       for (const OperatorRow& row : rows) {
         const bool fresh = made->emplace(row.name, &row).second;
         TORCH_INTERNAL_ASSERT(fresh, "two rows for ", row.name);

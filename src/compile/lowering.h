@@ -87,6 +87,8 @@ class Lowering {
   void product(View a, View b, View out);
   /// The same for a convolution. False: the target has none for it.
   bool convolution(const Convolution& convolution, View a, View b, View out);
+  /// A product, or a batch of them in several dimensions. False: the target has none for it.
+  bool own_product(View a, View b, View out);
   View view(size_t argument) const;
 
   Type type(int32_t term) const { return piece_.terms[term].type; }
@@ -129,6 +131,7 @@ c10::ArrayRef<OperatorRow> normalization_rows();
 c10::ArrayRef<OperatorRow> shape_rows();
 c10::ArrayRef<OperatorRow> foreach_rows();
 c10::ArrayRef<OperatorRow> product_rows();
+c10::ArrayRef<OperatorRow> attention_rows();
 c10::ArrayRef<OperatorRow> convolution_rows();
 c10::ArrayRef<OperatorRow> activation_rows();
 c10::ArrayRef<OperatorRow> arithmetic_rows();

@@ -39,9 +39,9 @@ struct Product {
   std::optional<Convolution> convolution;
 };
 
-/// What the target can compute as a step of its own, besides products.
+/// What the target can compute as a step of its own, besides plain products.
 struct Target {
-  bool (*has_convolution)(const Product&) = nullptr;
+  bool (*has)(const Product&) = nullptr;  // a convolution, or a batch with several dimensions
 };
 
 struct Step {

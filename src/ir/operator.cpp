@@ -80,6 +80,8 @@ constexpr std::string_view kNumbersByClass[] = {
     "aten::_pdist_forward",
     "aten::dist",
     "aten::native_dropout",
+    "aten::_scaled_dot_product_flash_attention_for_cpu",
+    "aten::_scaled_dot_product_flash_attention_for_cpu_backward",
     "aten::histc",
     "aten::logit",
     "aten::var",

@@ -179,6 +179,112 @@ def test_gradients_of_convolutions_do_not_depend_on_threads():
         assert one.equal(two) and one.equal(seven)
 
 
+def heads_of(x, heads, size):
+    """Queries, keys and values as they lie in the result of one projection."""
+    parts = x.split(heads * size, -1)
+    return [part.unflatten(-1, (heads, size)).transpose(1, 2) for part in parts]
+
+
+def seen_by(queries, keys, unseen=()):
+    """A mask in which some queries see no key at all."""
+    mask = torch.rand(queries, keys) < 0.7
+    mask[list(unseen)] = False
+    return mask
+
+
+ATTENTION = {  # queries, keys, and how
+    "plain": (100, 100, lambda: {}),
+    "causal": (100, 100, lambda: {"is_causal": True}),
+    "causal, scaled": (128, 128, lambda: {"is_causal": True, "scale": 0.3}),
+    "other keys": (80, 130, lambda: {}),
+    "causal, other keys": (80, 130, lambda: {"is_causal": True}),
+    "mask": (100, 100, lambda: {"attn_mask": seen_by(100, 100)}),
+    "nothing seen": (100, 100, lambda: {"attn_mask": seen_by(100, 100, (0, 17, 99))}),
+    "numbers": (100, 95, lambda: {"attn_mask": torch.randn(2, 1, 100, 95)}),
+    "mask of heads": (100, 95, lambda: {"attn_mask": torch.randn(2, 3, 1, 95).expand(2, 3, 100, 95)}),
+}  # fmt: skip
+
+
+@needs_own
+@pytest.mark.parametrize("needed", [(0, 1, 2), (0,), (2,), (1, 2), ()], ids=str)
+@pytest.mark.parametrize("name", ATTENTION)
+def test_attention_by_products_of_our_own(name, needed):
+    queries, keys, how = ATTENTION[name]
+    torch.manual_seed(0)
+    others = how()
+    inputs = [torch.randn(2, n, 3 * 3 * 56) for n in (queries, keys)]
+    gradient = torch.randn(2, 3, queries, 56)
+
+    def step(device):
+        q, k, v = (
+            heads_of(x.clone().to(device), 3, 56)[i].detach().requires_grad_(i in needed)
+            for i, x in enumerate((inputs[0], inputs[1], inputs[1]))
+        )
+        more = {n: x.to(device) if torch.is_tensor(x) else x for n, x in others.items()}
+        y = nn.functional.scaled_dot_product_attention(q, k, v, **more)
+        wanted = [x for i, x in enumerate((q, k, v)) if i in needed]
+        return [y.detach(), *torch.autograd.grad(y, wanted, gradient.to(device))] if wanted else [y]
+
+    with torch_lazy.config.override(products="own", plan_cache=0):
+        results = step("lazy")
+        found = counts(lambda: run(*results))
+    # Scores and the result; gradients, for two of which the scores' is needed. Backward makes the
+    # scores again, which is found to be the same product.
+    products = 2 + len(needed) + (1 if {0, 1} & set(needed) else 0)
+    assert (found["Products"], found["Calls"]) == (products, 0)
+    for have, want in zip(results, step("cpu"), strict=True):
+        assert have.stride() == want.stride()
+        torch.testing.assert_close(have.cpu(), want, rtol=1e-4, atol=1e-5)
+
+
+@needs_own
+@pytest.mark.parametrize("tokens", [16, 1200], ids=["little work", "many scores"])
+def test_attention_that_is_left_to_pytorch(tokens):
+    q = torch.randn(1, 2, tokens, 16)
+    with torch_lazy.config.override(products="own", plan_cache=0):
+        y = nn.functional.scaled_dot_product_attention(*[q.to("lazy")] * 3)
+        found = counts(lambda: run(y))
+    assert (found["Products"], found["Calls"]) == (0, 1)
+    torch.testing.assert_close(y.cpu(), nn.functional.scaled_dot_product_attention(q, q, q))
+
+
+@needs_own
+def test_attention_refuses_dropout_as_eager_does():
+    def call(device):
+        q = torch.randn(1, 2, 100, 64).to(device)
+        return torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(q, q, q, 0.1)[0].sum()
+
+    with torch_lazy.config.override(products="own"):
+        for device in ("cpu", "lazy"):
+            with pytest.raises(RuntimeError, match="do not support dropout > 0"):
+                call(device).item()
+
+
+@needs_own
+@pytest.mark.parametrize(
+    "shapes",
+    [((5, 40, 30), (5, 30, 50)), ((1, 40, 30), (1, 30, 50)), ((40, 17, 16), (40, 16, 33))],
+    ids=str,
+)
+@pytest.mark.parametrize("lies", ["plain", "transposed", "one for all"])
+def test_batches_of_products_do_not_depend_on_threads(shapes, lies):
+    torch.manual_seed(0)
+    a, b = (torch.randn(shape) for shape in shapes)
+    if lies == "transposed":
+        a, b = (x.transpose(1, 2).contiguous().transpose(1, 2) for x in (a, b))
+    if lies == "one for all":
+        b = b[:1].expand_as(b)
+    threads = torch.get_num_threads()
+    results = []
+    with torch_lazy.config.override(products="own"):
+        for count in (1, 2, 7):
+            torch.set_num_threads(count)
+            results.append(torch.bmm(a.to("lazy"), b.to("lazy")).cpu())
+    torch.set_num_threads(threads)
+    torch.testing.assert_close(results[0], torch.bmm(a, b), rtol=1e-4, atol=1e-4)
+    assert results[0].equal(results[1]) and results[0].equal(results[2])
+
+
 def test_copies_of_what_changes_stay():
     def program(device):
         torch.manual_seed(0)

@@ -1,6 +1,5 @@
 #include "backends/cpu/prepared_plan.h"
 
-#include "backends/cpu/convolution.h"
 #include "backends/cpu/run_product.h"
 #include "base/settings.h"
 
@@ -238,7 +237,7 @@ void find_memory_to_free(PreparedPlan& plan) {
 
 PreparedPlan::PreparedPlan(const std::shared_ptr<const Graph>& graph)
     : graph(graph),
-      program(compile::compile(graph, {has_convolution})),
+      program(compile::compile(graph, {has_own})),
       memory(compile::plan_memory(program)),
       interpreter(graph, schedule_of_calls(program, memory)),
       last_versions(find_last_versions(*graph)) {

@@ -39,6 +39,15 @@ bool has_better_ones() {
 }
 #endif
 
+constexpr int64_t kWorthAThread = 1 << 18;  // multiplications
+
+/// By the thread that calls.
+void multiply_here(const ProductBlock& block) {
+  auto* scratch = reinterpret_cast<float*>(
+      scratch_memory(kProductScratch * static_cast<int64_t>(sizeof(float))));
+  product_kernels()->multiply(block, scratch);
+}
+
 /// Parts of equal size, but for the last ones, which begin at multiples of `unit`.
 struct Cut {
   int64_t size;
@@ -79,7 +88,6 @@ void for_blocks(int64_t row_count, int64_t column_count, int64_t depth,
                 const std::function<void(const ResultBlock&)>& compute) {
   constexpr int64_t kRowUnit = 12;
   constexpr int64_t kColumnUnit = 32;
-  constexpr int64_t kWorthAThread = 1 << 18;  // multiplications
   const int64_t work = row_count * column_count * depth;
   const int64_t threads =
       std::min<int64_t>(at::get_num_threads(), std::max<int64_t>(1, work / kWorthAThread));
@@ -118,10 +126,25 @@ void multiply(const ProductBlock& product) {
     block.a += part.row * product.a_row;
     block.b += part.column * product.b_column;
     block.result += part.row * product.result_row + part.column;
-    auto* scratch = reinterpret_cast<float*>(
-        scratch_memory(kProductScratch * static_cast<int64_t>(sizeof(float))));
-    product_kernels()->multiply(block, scratch);
+    multiply_here(block);
   });
+}
+
+void multiply_each(int64_t count, const std::function<ProductBlock(int64_t)>& product) {
+  if (count < at::get_num_threads()) {
+    for (int64_t i = 0; i < count; ++i) {
+      multiply(product(i));
+    }
+    return;
+  }
+  const ProductBlock first = product(0);
+  const int64_t work = std::max<int64_t>(1, first.rows * first.columns * first.depth);
+  at::parallel_for(0, count, std::max<int64_t>(1, kWorthAThread / work),
+                   [&](int64_t begin, int64_t end) {
+                     for (int64_t i = begin; i < end; ++i) {
+                       multiply_here(product(i));
+                     }
+                   });
 }
 
 }  // namespace torch_lazy

@@ -22,6 +22,9 @@ bool has_product(int64_t rows, int64_t columns, int64_t depth);
 /// On PyTorch's threads. The bits do not depend on their number.
 void multiply(const ProductBlock& product);
 
+/// A batch of products of one size: `product(i)` is one of them.
+void multiply_each(int64_t count, const std::function<ProductBlock(int64_t)>& product);
+
 /// A part of a result that one thread computes.
 struct ResultBlock {
   int64_t row;

@@ -24,9 +24,14 @@ bool is_own(const compile::Product& product) {
     return true;  // they become steps only where they are
   }
   const Layout& out = product.out.layout;
-  return out.sizes.size() == 2 && out.strides[1] == 1 && is_float(product.a) &&
-         is_float(product.b) && is_float(product.out) &&
-         has_product(out.sizes[0], out.sizes[1], product.a.layout.sizes[1]);
+  const size_t row = out.sizes.size() - 2;
+  return out.strides[row + 1] == 1 && is_float(product.a) && is_float(product.b) &&
+         is_float(product.out) &&
+         has_product(out.sizes[row], out.sizes[row + 1], product.a.layout.sizes[row + 1]);
+}
+
+bool has_own(const compile::Product& product) {
+  return product.convolution ? has_convolution(product) : is_own(product);
 }
 
 void run_own(const compile::Product& product, char* a, char* b, char* out) {
@@ -34,19 +39,40 @@ void run_own(const compile::Product& product, char* a, char* b, char* out) {
     convolve(product, data(product.a, a), data(product.b, b), data(product.out, out));
     return;
   }
-  ProductBlock block;
-  block.a = data(product.a, a);
-  block.a_row = product.a.layout.strides[0];
-  block.a_depth = product.a.layout.strides[1];
-  block.b = data(product.b, b);
-  block.b_depth = product.b.layout.strides[0];
-  block.b_column = product.b.layout.strides[1];
-  block.result = data(product.out, out);
-  block.result_row = product.out.layout.strides[0];
-  block.rows = product.a.layout.sizes[0];
-  block.columns = product.b.layout.sizes[1];
-  block.depth = product.a.layout.sizes[1];
-  multiply(block);
+  const Layout& left = product.a.layout;
+  const Layout& right = product.b.layout;
+  const Layout& result = product.out.layout;
+  const size_t row = result.sizes.size() - 2;
+  ProductBlock first;
+  first.a = data(product.a, a);
+  first.a_row = left.strides[row];
+  first.a_depth = left.strides[row + 1];
+  first.b = data(product.b, b);
+  first.b_depth = right.strides[row];
+  first.b_column = right.strides[row + 1];
+  first.result = data(product.out, out);
+  first.result_row = result.strides[row];
+  first.rows = left.sizes[row];
+  first.columns = right.sizes[row + 1];
+  first.depth = left.sizes[row + 1];
+  if (row == 0) {
+    multiply(first);
+    return;
+  }
+  int64_t count = 1;
+  for (size_t k = 0; k < row; ++k) {
+    count *= result.sizes[k];
+  }
+  multiply_each(count, [&](int64_t i) {
+    ProductBlock block = first;
+    for (size_t k = row; k-- > 0; i /= result.sizes[k]) {
+      const int64_t index = i % result.sizes[k];
+      block.a += index * left.strides[k];
+      block.b += index * right.strides[k];
+      block.result += index * result.strides[k];
+    }
+    return block;
+  });
 }
 
 void run_aten(const at::Tensor& a, const at::Tensor& b, at::Tensor out) {
