@@ -11,6 +11,7 @@
 
 #include <torch/csrc/autograd/python_variable.h>
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 
@@ -132,9 +133,10 @@ class CompiledCalls {
 
   static void append(const std::vector<py::object>& objects,
                      std::vector<const at::Tensor*>& tensors) {
-    for (const py::object& object : objects) {
-      tensors.push_back(&THPVariable_Unpack(object.ptr()));
-    }
+    const size_t before = tensors.size();
+    tensors.resize(before + objects.size());
+    std::transform(objects.begin(), objects.end(), tensors.begin() + before,
+                   [](const py::object& object) { return &THPVariable_Unpack(object.ptr()); });
   }
 
   SignaturePtr find(CallKey& key) {

@@ -11,10 +11,6 @@ namespace torch_lazy {
 // Each dict has a number that every change replaces.
 DictVersion::DictVersion(PyObject* dict) : dict_(py::reinterpret_borrow<py::object>(dict)) {}
 
-uint64_t DictVersion::current() const {
-  return reinterpret_cast<PyDictObject*>(dict_.ptr())->ma_version_tag;
-}
-
 #elif defined(Py_GIL_DISABLED)
 
 // Without the GIL a dict can change between the watcher's call and the change itself.

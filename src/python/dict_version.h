@@ -16,7 +16,11 @@ class DictVersion {
   explicit DictVersion(PyObject* dict);
 
   /// A number that is another one whenever the dict has changed; 0: there is none.
+#if PY_VERSION_HEX < 0x030C0000
+  uint64_t current() const { return reinterpret_cast<PyDictObject*>(dict_.ptr())->ma_version_tag; }
+#else
   uint64_t current() const;
+#endif
 
  private:
 #if PY_VERSION_HEX < 0x030C0000

@@ -77,10 +77,7 @@ Guards::Result Guards::check(const Item& item, PyObject* found) {
 Guards::Result Guards::check(Container& container) {
   PyObject* object = container.object.ptr();
   // Asked for first: comparing values may run code that changes the dict.
-  const uint64_t version = container.version ? container.version->current() : 0;
-  if (version != 0 && version == container.held) {
-    return Result::hold;
-  }
+  const uint64_t version = container.current_version();
   if (container.size >= 0 && PyObject_Size(object) != container.size) {
     return Result::stale;
   }
@@ -114,6 +111,9 @@ Guards::Result Guards::check(Container& container) {
 Guards::Result Guards::check() {
   Result result = Result::hold;
   for (Container& container : containers_) {
+    if (container.held != 0 && container.held == container.current_version()) {
+      continue;
+    }
     result = std::max(result, check(container));
     if (result == Result::stale) {
       break;

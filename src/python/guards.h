@@ -52,6 +52,8 @@ class Guards {
     Py_ssize_t size = -1;
     std::optional<DictVersion> version;  // of a dict
     uint64_t held = 0;                   // the version with which all items held; 0: none
+
+    uint64_t current_version() const { return version ? version->current() : 0; }
   };
 
   Result check(Container& container);
