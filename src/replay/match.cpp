@@ -93,20 +93,26 @@ class Matching {
   Matching(const Recording& recording, ReplayTensors& tensors) : r_(recording), t_(tensors) {
     t_.known.resize(r_.known.size());
     t_.bound.resize(r_.known.size());
+    t_.versions.resize(r_.known.size());
     t_.buffers.assign(r_.after.size(), nullptr);
   }
 
-  bool given_fit() {
-    for (uint32_t i = 0; i < r_.given; ++i) {
-      if (i + 2 * kAhead < r_.given) {
-        const BoundTensor& next = t_.bound[i + kAhead];
-        __builtin_prefetch(t_.known[i + 2 * kAhead]);
-        __builtin_prefetch(next.impl);
-        __builtin_prefetch(next.storage);
-        __builtin_prefetch(next.buffer);
-        __builtin_prefetch(next.value);
+  /// Gradients come after the tensors that have them. Local pointers: the compiler cannot know that
+  /// nothing written here changes the vectors.
+  bool all_fit() {
+    const auto number = static_cast<uint32_t>(r_.known.size());
+    const at::Tensor* const* known = t_.known.data();
+    const BoundTensor* bound = t_.bound.data();
+    for (uint32_t i = 0; i < number; ++i, ++known, ++bound) {
+      if (i + 2 * kAhead < number) {
+        __builtin_prefetch(known[2 * kAhead]);
+        __builtin_prefetch(bound[kAhead].impl);
+        __builtin_prefetch(bound[kAhead].value);
       }
-      if (!fits(i, *t_.known[i]) || (t_.bound[i].autograd && !gradient_fits(i))) {
+      if (!is_bound(**known, *bound) && !bind(i)) [[unlikely]] {
+        return false;
+      }
+      if ((bound->autograd && !autograd_fits(i)) || !enter(*bound)) {
         return false;
       }
     }
@@ -114,26 +120,27 @@ class Matching {
   }
 
  private:
-  C10_ALWAYS_INLINE bool fits(uint32_t i, const at::Tensor& tensor) {
-    BoundTensor& bound = t_.bound[i];
-    return (is_bound(tensor, bound) || bind(tensor, r_.known[i], bound)) &&
-           (!bound.autograd || fits_autograd(r_.known[i], *bound.autograd)) && enter(bound);
+  C10_NOINLINE bool bind(uint32_t i) {
+    const at::Tensor& tensor = *t_.known[i];
+    t_.versions[i] = tensor.unsafeGetTensorImpl()->version_counter();
+    return torch_lazy::bind(tensor, r_.known[i], t_.bound[i]);
   }
 
-  bool gradient_fits(uint32_t i) {
+  /// Also whether it has a gradient if it had one, which is then among the known tensors.
+  bool autograd_fits(uint32_t i) {
     const KnownTensor& recorded = r_.known[i];
-    if (!recorded.leaf) {
-      return true;
-    }
-    const at::Tensor& gradient = t_.bound[i].autograd->grad_;
-    if (gradient.defined() != (recorded.grad >= 0)) {
+    const torch::autograd::AutogradMeta& autograd = *t_.bound[i].autograd;
+    if (!fits_autograd(recorded, autograd)) {
       return false;
     }
-    if (!gradient.defined()) {
+    if (!recorded.leaf || i >= r_.given) {
       return true;
     }
-    t_.known[recorded.grad] = &gradient;
-    return fits(recorded.grad, gradient);
+    const at::Tensor& gradient = autograd.grad_;
+    if (recorded.grad >= 0) {
+      t_.known[recorded.grad] = &gradient;
+    }
+    return gradient.defined() == (recorded.grad >= 0);
   }
 
   /// Its buffer is the recorded one: shared by the same tensors as then, with as much content.
@@ -172,7 +179,7 @@ bool matches(const Recording& recording, ReplayTensors& tensors) {
       return false;
     }
   }
-  return Matching(recording, tensors).given_fit();
+  return Matching(recording, tensors).all_fit();
 }
 
 }  // namespace torch_lazy

@@ -228,18 +228,19 @@ struct BoundTensor {
   const c10::StorageImpl* storage = nullptr;
   const torch::autograd::AutogradMeta* autograd = nullptr;  // null: it took no part in autograd
   Buffer* buffer = nullptr;
-  const Value* value = nullptr;         // only fetched, never looked at
-  std::array<char, kBytes> bytes = {};  // of `impl`, after its reference count
-  uint32_t place = 0;                   // among the known buffers
+  const Value* value = nullptr;                     // only fetched, never looked at
+  uint32_t place = 0;                               // among the known buffers
+  alignas(16) std::array<char, kBytes> bytes = {};  // of `impl`, after its reference count
 };
 
 /// The tensors of a call that is replayed. Kept from one call to the next it makes that quicker.
 struct ReplayTensors {
   std::vector<const at::Tensor*> known;  // the given ones; `matches` adds their gradients
   std::vector<const at::Tensor*> hosts;
-  std::vector<Buffer*> buffers;    // known ones; `matches` finds them
-  std::vector<BoundTensor> bound;  // by known tensor, of the last call
-  Run run;                         // empty, but for its size and the recorded numbers
+  std::vector<Buffer*> buffers;                // known ones; `matches` finds them
+  std::vector<BoundTensor> bound;              // by known tensor, of the last call
+  std::vector<c10::VariableVersion> versions;  // by known tensor: its count of writes
+  Run run;                                     // empty, but for its size and the recorded numbers
 
   /// Forgets the call, but not what it has found out.
   void clear() {

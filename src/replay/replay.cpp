@@ -70,6 +70,7 @@ class Replay {
       : r_(recording),
         known_(tensors.known),
         buffers_(tensors.buffers),
+        versions_(tensors.versions),
         run_(tensors.run),
         numbers_(std::move(numbers)),
         completed_(completed),
@@ -97,6 +98,7 @@ class Replay {
       }
     }
     commit();
+    bump_versions();
     make_tensors();
     std::vector<at::Tensor> results;
     for (const MadeTensor& result : r_.results) {
@@ -120,18 +122,20 @@ class Replay {
 
   /// As it is before a run.
   void clear_run() {
-    constexpr size_t kStep = 4;  // nearly all are empty
+    constexpr size_t kStep = 16;  // nearly all are empty: many are looked at at once
     std::vector<c10::Storage>& slots = run_.slots;
-    for (size_t begin = 0; begin < slots.size(); begin += kStep) {
-      const size_t end = std::min(begin + kStep, slots.size());
-      bool empty = true;
-      for (size_t i = begin; i < end; ++i) {
-        empty &= !slots[i];
+    size_t begin = 0;
+    for (; begin + kStep <= slots.size(); begin += kStep) {
+      uintptr_t any = 0;
+#pragma GCC unroll 16
+      for (size_t i = 0; i < kStep; ++i) {
+        any |= reinterpret_cast<uintptr_t>(slots[begin + i].unsafeGetStorageImpl());
       }
-      if (!empty) {
-        std::fill(slots.begin() + begin, slots.begin() + end, c10::Storage());
+      if (any != 0) {
+        std::fill_n(slots.begin() + begin, kStep, c10::Storage());
       }
     }
+    std::fill(slots.begin() + begin, slots.end(), c10::Storage());
     run_.completed = 0;
     run_.remarks.clear();
   }
@@ -141,29 +145,29 @@ class Replay {
     const Graph& graph = *r_.plan->graph;
     Garbage garbage;
     GraphLock lock;
-    for (size_t i = 0; i < graph.parameters.size(); ++i) {
-      if (i + kAhead < graph.parameters.size()) {
-        const Content& next = r_.parameters[i + kAhead];
-        if (next.kind == Content::Kind::entry) {
-          __builtin_prefetch(buffers_[next.index]->current);
-        }
+    const size_t number = graph.parameters.size();
+    const Parameter* parameter = graph.parameters.data();
+    const Content* content = r_.parameters.data();
+    Buffer* const* buffers = buffers_.data();
+    c10::Storage* slots = run_.slots.data();
+    for (size_t i = 0; i < number; ++i, ++parameter, ++content) {
+      if (i + kAhead < number && content[kAhead].kind == Content::Kind::entry) {
+        __builtin_prefetch(buffers[content[kAhead].index]->current);
       }
-      const Parameter& parameter = graph.parameters[i];
-      const Content& content = r_.parameters[i];
-      c10::Storage& slot = run_.slots[parameter.slot];
-      if (content.kind != Content::Kind::entry) {
-        slot = fresh_.of(content);
+      c10::Storage& slot = slots[parameter->slot];
+      if (content->kind != Content::Kind::entry) {
+        slot = fresh_.of(*content);
         continue;
       }
-      Value* value = buffers_[content.index]->current;
+      Value* value = buffers[content->index]->current;
       if (!value || value->undefined()) {
         continue;
       }
-      if (!parameter.donated) {
+      if (!parameter->donated) {
         slot = value->data;
       } else if (value->refs > 1 || value->readers > 0 || value->holds > 0) {
         slot = value->data;
-        shared_.push_back(parameter.slot);  // somebody else needs it as it is
+        shared_.push_back(parameter->slot);  // somebody else needs it as it is
       } else {
         slot = program_.take_data(value);
       }
@@ -192,7 +196,8 @@ class Replay {
   }
 
   /// Gives data to a buffer. Needs the graph lock.
-  void put(Buffer& buffer, c10::Storage data, GraphLock& lock, Garbage& garbage) {
+  C10_ALWAYS_INLINE void put(Buffer& buffer, c10::Storage&& data, GraphLock& lock,
+                             Garbage& garbage) {
     Value* value = buffer.current;
     if (value && value->refs == 1 && value->holds == 0 && value->readers == 0 && !value->producer &&
         !value->failure && value->nbytes == buffer.nbytes) {
@@ -218,26 +223,31 @@ class Replay {
   void commit() {
     Garbage garbage;
     GraphLock lock;
-    for (uint32_t b = 0; b < buffers_.size(); ++b) {
-      if (b + 2 * kAhead < buffers_.size()) {
-        __builtin_prefetch(buffers_[b + 2 * kAhead]);
-        __builtin_prefetch(buffers_[b + kAhead]->current);
+    const auto number = static_cast<uint32_t>(buffers_.size());
+    Buffer* const* buffer = buffers_.data();
+    const Content* after = r_.after.data();
+    for (uint32_t b = 0; b < number; ++b, ++buffer, ++after) {
+      if (b + kAhead < number) {
+        __builtin_prefetch(buffer[kAhead]->current);
       }
-      const Content& after = r_.after[b];
-      if (after.kind == Content::Kind::entry) {
-        continue;
-      }
-      if (after.kind == Content::Kind::donated) {
-        lose_donated(*buffers_[b], lock);
-      } else if (c10::Storage data = data_of(after)) {
-        put(*buffers_[b], std::move(data), lock, garbage);
+      if (after->kind == Content::Kind::slot) {
+        if (c10::Storage& data = run_.slots[after->index]) {
+          put(**buffer, std::move(data), lock, garbage);
+        }
+      } else if (after->kind == Content::Kind::donated) {
+        lose_donated(**buffer, lock);
+      } else if (c10::Storage data = fresh_.of(*after)) {
+        put(**buffer, std::move(data), lock, garbage);
       }
     }
-    for (size_t i = 0; i < r_.written.size(); ++i) {
-      if (i + kAhead < r_.written.size()) {
-        __builtin_prefetch(known_[r_.written[i + kAhead]]->unsafeGetTensorImpl());
+  }
+
+  /// Counts the writes, by counters that were the tensors' own when they matched.
+  void bump_versions() {
+    for (uint32_t i : r_.written) {
+      if (versions_[i].enabled()) {
+        versions_[i].bump();
       }
-      bump_version(*known_[r_.written[i]]);
     }
   }
 
@@ -358,6 +368,7 @@ class Replay {
   const Recording& r_;
   const std::vector<const at::Tensor*>& known_;  // with gradients
   const std::vector<Buffer*>& buffers_;
+  std::vector<c10::VariableVersion>& versions_;
   Run& run_;
   std::vector<c10::IValue> numbers_;  // of this call; empty: the recorded ones
   size_t& completed_;                 // nodes, for the caller

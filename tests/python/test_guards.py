@@ -414,6 +414,118 @@ def test_tensors_that_change(change, shape):
         assert all(new > old for old, new in zip(before, after, strict=True))
 
 
+class Accumulating(nn.Module):
+    """Gradients that stay, and grow with each call."""
+
+    def __init__(self, device):
+        super().__init__()
+        for i, name in enumerate("abc"):
+            self.register_parameter(name, nn.Parameter(torch.full((3, 3), i + 1.0, device=device)))
+        self.register_buffer("mean", torch.zeros(3, 3, device=device))
+
+    def forward(self, x):
+        loss = (self.a * x + self.b * x.mT + self.c * self.a).sum()
+        loss.backward()
+        with torch.no_grad():
+            for parameter in self.parameters():
+                self.mean.lerp_(parameter.grad, 0.5)
+                parameter.sub_(parameter.grad, alpha=0.01)
+        return loss.detach()
+
+
+def exchanged_gradients(m):
+    m.a.grad, m.c.grad = m.c.grad, m.a.grad
+
+
+def gradient_of_two(m):
+    m.c.grad = m.a.grad
+
+
+def gradient_that_is_state(m):
+    m.b.grad = m.mean
+
+
+def gradients_in_one_memory(m):
+    memory = torch.stack([m.b.grad, m.c.grad])
+    m.b.grad, m.c.grad = memory[0], memory[1]
+
+
+def gradient_of_other_strides(m):
+    m.c.grad = m.c.grad.mT.contiguous().mT
+
+
+def gradient_with_other_data(m):
+    m.b.grad.data = m.b.grad.data * 3
+
+
+def gradient_removed(m):
+    m.c.grad = None
+
+
+def gradient_written(m):
+    m.b.grad.mul_(0.5)
+    m.c.grad[1].zero_()
+
+
+def parameter_without_gradient(m):
+    m.c = nn.Parameter(m.c.detach() + 1)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        exchanged_gradients,
+        gradient_of_two,
+        gradient_that_is_state,
+        gradients_in_one_memory,
+        gradient_of_other_strides,
+        gradient_with_other_data,
+        gradient_removed,
+        gradient_written,
+        parameter_without_gradient,
+    ],
+    ids=lambda change: change.__name__,
+)
+def test_gradients_that_change(change):
+    ours, eager = Accumulating("lazy"), Accumulating("cpu")
+    step = torch_lazy.compile(ours.forward)
+    for i in range(14):
+        x = torch.arange(9.0).reshape(3, 3).add(i).mul(0.01)
+        if i in (5, 10):
+            assert replayed() >= 2
+            change(ours)
+            change(eager)
+        names = [name for name, _ in eager.named_parameters()]
+        before = [getattr(ours, name)._version for name in names]
+        torch.testing.assert_close(step(x.to("lazy")).cpu(), eager(x), **CLOSE)
+        for name, version in zip(names, before, strict=True):
+            mine, other = getattr(ours, name), getattr(eager, name)
+            torch.testing.assert_close(mine.detach().cpu(), other.detach(), **CLOSE)
+            torch.testing.assert_close(mine.grad.cpu(), other.grad, **CLOSE)
+            assert mine._version > version
+        torch.testing.assert_close(ours.mean.cpu(), eager.mean, **CLOSE)
+
+
+def test_versions_of_views_and_of_tensors_that_are_swapped():
+    """Each write is counted by the tensor that is there, and by all that share its memory."""
+    state = nn.Module()
+    state.register_buffer("a", torch.ones(4, device="lazy"))
+    f = torch_lazy.compile(lambda: state.a.mul_(2).sum())
+    call_until_replayed(f)
+    for _ in range(3):
+        view = state.a[1:]
+        others = state.a * 0.5
+        before = state.a._version
+        call_until_replayed(f)
+        assert view._version == state.a._version > before
+        del view  # tensors with views cannot be swapped
+        torch.utils.swap_tensors(state.a, others)
+        old, new = others._version, state.a._version
+        call_until_replayed(f)
+        assert state.a._version > new
+        assert others._version == old
+
+
 def test_state_that_two_functions_write():
     ours, eager = Averages((4, 4), "lazy"), Averages((4, 4), "cpu")
     step = torch_lazy.compile(ours.forward)
