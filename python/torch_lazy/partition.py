@@ -25,12 +25,14 @@ def partition(joint: fx.GraphModule, inputs: Any, **kwargs: Any) -> Any:
     """
     from torch._functorch import config
     from torch._functorch.partitioners import min_cut_rematerialization_partition
+    from torch.fx._lazy_graph_module import _make_graph_module
 
-    if not config.cse:
-        return min_cut_rematerialization_partition(joint, inputs, **kwargs)
-    share_calls(joint.graph)
+    if config.cse:
+        share_calls(joint.graph)
     with config.patch(cse=False):
-        return min_cut_rematerialization_partition(joint, inputs, **kwargs)
+        forward, backward = min_cut_rematerialization_partition(joint, inputs, **kwargs)
+    # The last pass gives backward a module whose code is made at once, and again for each copy.
+    return forward, _make_graph_module(backward, backward.graph)
 
 
 def share_calls(graph: fx.Graph) -> None:

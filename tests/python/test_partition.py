@@ -9,6 +9,8 @@ import torch
 from torch import nn
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from torch_lazy import dynamo_backend
+from torch_lazy.dynamo_backend import compile_graph
 from torch_lazy.partition import share_calls
 
 
@@ -101,8 +103,26 @@ assert not loaded, loaded
     subprocess.run([sys.executable, "-c", code], check=True, timeout=300)
 
 
+def test_no_code_is_made_of_graphs(monkeypatch):
+    modules = []
+
+    def kept(module, inputs, **options):
+        modules.append(module)
+        return compile_graph(module, inputs, **options)
+
+    monkeypatch.setattr(dynamo_backend, "compile_graph", kept)
+    torch._dynamo.reset()
+    x = torch.rand(3, requires_grad=True)
+    torch.compile(lambda x: x.exp().sin().sum(), backend="torch_lazy")(x).backward()
+    assert [module._needs_recompile() for module in modules] == [True, True]
+
+
 @pytest.mark.parametrize("enabled", [True, False])
-def test_the_garbage_collector_is_left_as_it_was(enabled):
+@pytest.mark.parametrize("frozen", [True, False])
+def test_the_garbage_collector_is_left_as_it_was(enabled, frozen):
+    def state():
+        return gc.isenabled(), gc.get_freeze_count() > 0
+
     class Wrong(nn.Module):
         def forward(self, x):
             return torch.ops.torch_lazy_test_partition.fails(x)
@@ -112,7 +132,7 @@ def test_the_garbage_collector_is_left_as_it_was(enabled):
     during = []
 
     def fails(x):
-        during.append(gc.isenabled())
+        during.append(state())
         if len(during) > 1:
             raise ValueError("no shape")
         return torch.empty_like(x)
@@ -120,12 +140,14 @@ def test_the_garbage_collector_is_left_as_it_was(enabled):
     library.impl("fails", fails, "Meta")
     was = gc.isenabled()
     (gc.enable if enabled else gc.disable)()
+    (gc.freeze if frozen else gc.unfreeze)()
     try:
         torch._dynamo.reset()
         with pytest.raises(Exception, match="no shape"):
             torch.compile(Wrong(), backend="torch_lazy")(torch.ones(2, requires_grad=True))
-        assert during[0] is enabled and during[1] is False
-        assert gc.isenabled() is enabled
+        assert during == [(enabled, frozen), (False, True)]
+        assert state() == (enabled, frozen)
     finally:
+        gc.unfreeze()
         (gc.enable if was else gc.disable)()
         library._destroy()
