@@ -12,7 +12,9 @@
 
 #include <c10/core/CPUAllocator.h>
 
+#include <algorithm>
 #include <functional>
+#include <optional>
 #include <unordered_map>
 
 namespace torch_lazy {
@@ -149,6 +151,10 @@ PlainRecorder::PlainRecorder(std::vector<at::Tensor> arguments, std::vector<uint
 
 Recording PlainRecorder::finish(std::vector<at::Tensor>& results,
                                 const std::vector<bool>& to_lazy) {
+  std::optional<OnThisThread> here;
+  if (std::find(to_lazy.begin(), to_lazy.end(), false) != to_lazy.end()) {
+    here.emplace();
+  }
   Recording recording = recorder_->finish(results, std::vector<ResultGraph>(results.size()));
   recorder_.reset();
   write_back(recording);

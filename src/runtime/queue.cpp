@@ -48,6 +48,7 @@ Queue& queue() {
 
 thread_local int execution_depth = 0;  // of the execution lock, on this thread
 thread_local int runs_inside = 0;      // flights that this thread is executing
+thread_local int on_this_thread = 0;   // of OnThisThread
 
 /// The cores that this process may use.
 int cores() {
@@ -255,12 +256,21 @@ ExecutionLock::~ExecutionLock() {
   queue().execution.unlock();
 }
 
+OnThisThread::OnThisThread() {
+  ++on_this_thread;
+}
+
+OnThisThread::~OnThisThread() {
+  --on_this_thread;
+}
+
 bool inside_run() {
   return runs_inside > 0;
 }
 
 bool is_asynchronous() {
-  if (execution_depth > 0 || queue().stop || settings().check.load(std::memory_order_relaxed)) {
+  if (execution_depth > 0 || on_this_thread > 0 || queue().stop ||
+      settings().check.load(std::memory_order_relaxed)) {
     return false;
   }
   switch (settings().async_mode.load(std::memory_order_relaxed)) {

@@ -29,6 +29,16 @@ class SchedulingLock {
   SchedulingLock& operator=(const SchedulingLock&) = delete;
 };
 
+/// While it lives, this thread executes what it schedules: it is about to wait for that anyway, and
+/// memory comes from where the thread's other memory does.
+class OnThisThread {
+ public:
+  OnThisThread();
+  ~OnThisThread();
+  OnThisThread(const OnThisThread&) = delete;
+  OnThisThread& operator=(const OnThisThread&) = delete;
+};
+
 /// Whether this thread is executing a flight.
 bool inside_run();
 

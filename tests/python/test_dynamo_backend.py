@@ -5,6 +5,7 @@ import copy
 import gc
 import subprocess
 import sys
+import threading
 import warnings
 import weakref
 
@@ -726,6 +727,26 @@ def test_backward_frees_what_forward_saved(device):
     changes = [event.nbytes() for event in events if event.name() == "[memory]"]
     large = [i for i, nbytes in enumerate(changes) if nbytes > 2**20]
     assert sum(changes[: large[-1]]) < saved / 2
+
+
+def test_a_call_that_gives_plain_tensors_runs_on_its_own_thread():
+    """Its memory then comes from where the thread's other memory does, the first time too."""
+    threads = []
+
+    def noting(x):
+        threads.append(threading.get_ident())
+        return x + 1
+
+    with torch.library._scoped_library("torch_lazy_test_dynamo", "FRAGMENT") as library:
+        library.define("noting(Tensor x) -> Tensor")
+        library.impl("noting", noting, "CPU")
+        library.impl("noting", torch.empty_like, "Meta")
+        operator = torch.ops.torch_lazy_test_dynamo.noting
+        with torch_lazy.config.override(**{"async": 1}):
+            run = compiled(lambda x: operator(x.exp()) * 2)
+            for _ in range(3):
+                assert_same(run(torch.zeros(3)), torch.full((3,), 4.0), "cpu")
+    assert threads == [threading.get_ident()] * 3
 
 
 def test_memory_of_others_is_not_used_up():
