@@ -23,11 +23,11 @@ bool worth_merging(const Piece& first, const Piece& second, const Piece& merged)
 /// Whether a scan is faster as a kernel than as a call of PyTorch's. `piece` does nothing else.
 bool worth_scanning(const Piece& piece);
 
-/// Whether attention should be products, with this many multiplications each, and kernels, with
-/// this many bytes of scores between them. For little work they are no faster than PyTorch's kernel
-/// and only need memory; more scores do not stay in the caches.
+/// Whether attention should be products, with this many multiplications for each head, and kernels,
+/// with this many bytes of scores between them. Little work is done before they begin, and more
+/// scores do not stay in the caches.
 constexpr bool worth_keeping_scores(int64_t bytes, int64_t multiplications) {
-  return bytes <= int64_t{4} << 20 && multiplications >= int64_t{1} << 19;
+  return bytes <= int64_t{4} << 20 && multiplications >= int64_t{1} << 16;
 }
 
 /// Lanes that one unit of work covers along the last outer dimension.

@@ -145,38 +145,35 @@ bool attention_backward(Lowering& l) {
   const std::optional<size_t> query = wanted_return(l, 0);
   const std::optional<size_t> key = wanted_return(l, 1);
   const std::optional<size_t> value = wanted_return(l, 2);
+  const bool for_scores = query || key;
   const View grad = l.view(0);
   const Handover products = a.room();
   const Handover shares = a.room();
-  if (!l.own_product(a.query(), transposed(a.key()), seen(products))) {
+  const Handover grad_shares = a.room();
+  const Handover grad_scores = a.room();
+  if (!l.own_product(a.query(), transposed(a.key()), seen(products)) ||
+      (for_scores && !l.own_product(grad, transposed(a.value()), seen(grad_shares)))) {
     return false;
   }
+  // One piece that needs the gradient: else a part of it would be computed with forward, and kept.
   a.begin_rows();
   Layout logarithms = l.layout(5);
   logarithms.sizes.push_back(1);
   logarithms.strides.push_back(0);
   const int32_t logarithm = l.load_layout(slot_of(l, 5), logarithms, Type::f32);
-  give(l, shares, l.make(Opcode::exp, l.make(Opcode::sub, a.score(products), logarithm)));
+  const int32_t p = l.make(Opcode::exp, l.make(Opcode::sub, a.score(products), logarithm));
+  if (value) {
+    give(l, shares, p);
+  }
+  if (for_scores) {
+    const int32_t g = take(l, grad_shares);
+    const int32_t sum = l.make(Opcode::reduce_sum, l.make(Opcode::mul, p, g));
+    const int32_t changes = l.make(Opcode::mul, p, l.make(Opcode::sub, g, sum));
+    give(l, grad_scores, l.make(Opcode::mul, changes, a.scale()));
+  }
   l.end();
-  if (value && !l.own_product(transposed(seen(shares)), grad, result_view(l, *value))) {
-    return false;
-  }
-  if (!query && !key) {
-    return true;
-  }
-  const Handover grad_shares = a.room();
-  const Handover grad_scores = a.room();
-  if (!l.own_product(grad, transposed(a.value()), seen(grad_shares))) {
-    return false;
-  }
-  a.begin_rows();
-  const int32_t p = take(l, shares);
-  const int32_t g = take(l, grad_shares);
-  const int32_t sum = l.make(Opcode::reduce_sum, l.make(Opcode::mul, p, g));
-  const int32_t changes = l.make(Opcode::mul, p, l.make(Opcode::sub, g, sum));
-  give(l, grad_scores, l.make(Opcode::mul, changes, a.scale()));
-  l.end();
-  return (!query || l.own_product(seen(grad_scores), a.key(), result_view(l, *query))) &&
+  return (!value || l.own_product(transposed(seen(shares)), grad, result_view(l, *value))) &&
+         (!query || l.own_product(seen(grad_scores), a.key(), result_view(l, *query))) &&
          (!key || l.own_product(transposed(seen(grad_scores)), a.query(), result_view(l, *key)));
 }
 
