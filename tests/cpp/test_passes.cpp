@@ -149,6 +149,45 @@ step 2: call aten::logcumsumexp(slot3 Float[8,4]) -> slot4
 )");
 }
 
+TEST_F(Passes, LowerMakesProductsOfAttentionThatTheTargetHas) {
+  torch::Tensor x = input({2, 64, 3 * 2 * 32});  // as a projection leaves it
+  auto heads = [&](int64_t part) {
+    return x.narrow(2, part * 64, 64).unflatten(2, {2, 32}).transpose(1, 2);
+  };
+  const Program program = lowered([&] {
+    return Tensors{std::get<0>(at::_scaled_dot_product_flash_attention_for_cpu(
+        heads(0), heads(1), heads(2), 0.0, /*is_causal=*/true))};
+  });
+  EXPECT_NE(text(program).find("call aten::_scaled_dot_product"), std::string::npos);
+  const compile::Target all{[](const compile::Product&) { return true; }};
+  EXPECT_EQ(lines(compile::lower(program.graph, all)), R"(
+step 0: product slot0 Float[2,2,64,32] slot0 Float[2,2,32,64] -> slot2
+step 1: piece outer (2,2,64) inner (64)
+  %0 = index i64 dim 3
+  %1 = index i64 dim 2
+  %2 = le boolean %0 %1
+  %3 = load f32 slot2 (8192,4096,64,1)
+  %4 = argument f32 0.176777
+  %5 = mul f32 %3 %4
+  %6 = constant f32 -inf
+  %7 = select f32 %2 %5 %6
+  %8 = reduce_fmax f32 %7
+  %9 = eq boolean %8 %6
+  %10 = constant f32 0
+  %11 = select f32 %9 %10 %8
+  %12 = sub f32 %7 %11
+  %13 = exp f32 %12
+  %14 = constant f32 1
+  %15 = reduce_sum f32 %13
+  %16 = eq boolean %15 %10
+  %17 = select f32 %16 %14 %15
+  %18 = div f32 %14 %17
+  %19 = mul f32 %13 %18
+  store f32 slot3 (8192,4096,64,1) %19
+step 2: product slot3 Float[2,2,64,64] slot0 Float[2,2,64,32] -> slot1
+)");
+}
+
 TEST_F(Passes, LowerKeepsConvolutionsThatTheTargetHas) {
   torch::Tensor x = input({2, 16, 8, 8});
   torch::Tensor w = input({32, 16, 3, 3});
