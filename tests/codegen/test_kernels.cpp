@@ -79,6 +79,45 @@ stage each
   });
 }
 
+// Rows of two dimensions that are read in both stages: the second one also asks for the next row.
+TEST(Kernels, RowsOfPlanesReadTwice) {
+  constexpr int64_t kRows = 5, kPlanes = 3, kColumns = 37, kStride = 50;
+  Problem problem;
+  problem.kernel = parse(R"(kernel outer 1 inner 2 lanes inner
+pointer 0 f32 read
+pointer 1 f32 write
+access 0 pointer 0 [*, *, 1]
+access 1 pointer 1 [*, *, 1]
+stage each
+  %0 = load f32 access 0
+  %1 = reduce_fmax f32 %0
+stage each
+  %2 = load f32 access 0
+  %3 = sub f32 %2 %1
+  store f32 access 1 %3
+)");
+  auto in = random_floats(kRows * kPlanes * kStride, 7);
+  in[kStride + 3] = std::numeric_limits<float>::quiet_NaN();
+  problem.sizes = {kRows, kPlanes, kColumns};
+  problem.strides = {{kPlanes * kStride, kStride}, {kPlanes * kColumns, kColumns}};
+  problem.memory = {bytes_of(in), std::vector<char>(kRows * kPlanes * kColumns * 4)};
+  for_each_target<float>(problem, 1, [&](const std::vector<float>& out, int64_t) {
+    for (int64_t row = 0; row < kRows; ++row) {
+      float greatest = -std::numeric_limits<float>::infinity();
+      for (int64_t i = 0; i < kPlanes * kColumns; ++i) {
+        const float value = in[(row * kPlanes + i / kColumns) * kStride + i % kColumns];
+        greatest = std::fmax(greatest, value);
+      }
+      for (int64_t i = 0; i < kPlanes * kColumns; ++i) {
+        const float value = in[(row * kPlanes + i / kColumns) * kStride + i % kColumns];
+        const float found = out[row * kPlanes * kColumns + i];
+        ASSERT_TRUE(std::isnan(value) ? std::isnan(found) : found == value - greatest)
+            << row << " " << i;
+      }
+    }
+  });
+}
+
 // Rows of a table by index, with a check that every index is one.
 TEST(Kernels, Embedding) {
   constexpr int64_t kColumns = 21;

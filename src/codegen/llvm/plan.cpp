@@ -8,6 +8,13 @@
 namespace torch_lazy::codegen {
 namespace {
 
+/// Adds what is not in the list yet.
+void put(std::vector<int32_t>& list, int32_t value) {
+  if (std::find(list.begin(), list.end(), value) == list.end()) {
+    list.push_back(value);
+  }
+}
+
 bool is_position(Opcode op) {
   return op == Opcode::reduce_argmin || op == Opcode::reduce_argmax;
 }
@@ -22,10 +29,7 @@ StagePlan plan_stage(const Kernel& kernel, const Stage& stage, const Features& f
   for (int32_t i = stage.begin; i < stage.end; ++i) {
     const Instruction& instruction = kernel.code[i];
     if (has_access(instruction.op)) {
-      if (std::find(plan.accesses.begin(), plan.accesses.end(), instruction.place) ==
-          plan.accesses.end()) {
-        plan.accesses.push_back(instruction.place);
-      }
+      put(plan.accesses, instruction.place);
     }
     if (is_reduction(instruction.op) || is_scan(instruction.op)) {
       plan.carried.push_back(i);
@@ -126,7 +130,8 @@ void fetch_early(const Kernel& kernel, std::vector<StagePlan>& stages) {
       }
       const Access& access = kernel.accesses[instruction.place];
       if (kernel.pointers[access.pointer].use == Use::write && is_plain(access)) {
-        stages[first].fetched.push_back(instruction.place);
+        put(stages[first].fetched, instruction.place);
+        put(stages[first].accesses, instruction.place);
       }
     }
   }
@@ -137,7 +142,8 @@ void fetch_early(const Kernel& kernel, std::vector<StagePlan>& stages) {
     const Access& access = kernel.accesses[place];
     if (kernel.pointers[access.pointer].use == Use::read && is_plain(access) &&
         access.strides[kernel.outer - 1] == Stride::argument) {
-      stages[busiest].fetched_of_next.push_back(place);
+      put(stages[busiest].fetched_of_next, place);
+      put(stages[busiest].accesses, place);
     }
   }
 }

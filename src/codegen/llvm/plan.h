@@ -9,7 +9,7 @@
 namespace torch_lazy::codegen {
 
 struct StagePlan {
-  std::vector<int32_t> accesses;         // that it loads or stores through
+  std::vector<int32_t> accesses;         // that it loads, stores or fetches through, each once
   std::vector<int32_t> fetched;          // that a later stage of the row stores through, see Plan
   std::vector<int32_t> fetched_of_next;  // that the next row will load through
   std::vector<int32_t> carried;          // instructions with an accumulator: reductions and scans

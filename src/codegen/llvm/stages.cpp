@@ -265,8 +265,6 @@ void Stages::nest(size_t stage, int32_t dimension, int32_t end, Copies& copies,
     index_[dimension] = i;
     Memory::Bases inside = bases;
     memory_.advance(inside, plan_.stages[stage].accesses, dimension, i);
-    memory_.advance(inside, plan_.stages[stage].fetched, dimension, i);
-    memory_.advance(inside, plan_.stages[stage].fetched_of_next, dimension, i);
     Value* next = position ? add(builder_.CreateMul(position, size), i) : nullptr;
     nest(stage, dimension + 1, end, copies, inside, next, leaf);
   });
