@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <numeric>
 #include <random>
+#include <utility>
 
 namespace torch_lazy::codegen {
 namespace {
@@ -342,11 +343,19 @@ class Generator {
   }
 
   void make_load() {
+    if (!in_row() && !elements_read_.empty() && chance(40)) {  // again, in another stage perhaps
+      const auto [access, type] = elements_read_[pick(static_cast<int>(elements_read_.size()))];
+      add_known(append(Opcode::load, type, {}, access), type, type == Type::u8 ? 255 : 8);
+      return;
+    }
     const Type type = any_type();
     const auto lookups = make_lookups();
     const int32_t mask = make_mask();
     const int32_t access = make_access(make_pointer(type, Use::read), false, lookups, mask);
     add_known(append(Opcode::load, type, {}, access), type, type == Type::u8 ? 255 : 8);
+    if (!in_row() && lookups.empty() && mask < 0) {
+      elements_read_.emplace_back(access, type);
+    }
   }
 
   void make_store() {
@@ -490,8 +499,9 @@ class Generator {
   std::mt19937_64 random_;
   Problem problem_;
   std::vector<Known> known_;
-  std::vector<Known> pending_;  // reductions: known after the stage
-  std::vector<Known> scratch_;  // `value` is the access
+  std::vector<Known> pending_;                           // reductions: known after the stage
+  std::vector<std::pair<int32_t, Type>> elements_read_;  // accesses of loads in stages of elements
+  std::vector<Known> scratch_;                           // `value` is the access
   int32_t stage_begin_ = 0;
   bool in_row_ = false;
 };
