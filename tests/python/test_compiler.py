@@ -157,6 +157,20 @@ def test_convolutions_of_a_row():
     check_convolutions(make, (4, 16, 50), 6)
 
 
+def by_threads(step):
+    """What a step gives by products of our own: the same with any number of threads."""
+    threads = torch.get_num_threads()
+    results = []
+    with torch_lazy.config.override(products="own"):
+        for count in (1, 2, 7):
+            torch.set_num_threads(count)
+            results.append(step())
+    torch.set_num_threads(threads)
+    for one, two, seven in zip(*results, strict=True):
+        assert one.equal(two) and one.equal(seven)
+    return results[0]
+
+
 @needs_own
 def test_gradients_of_convolutions_do_not_depend_on_threads():
     def step():
@@ -168,15 +182,7 @@ def test_gradients_of_convolutions_do_not_depend_on_threads():
         model(torch.randn(16, 3, 16, 16).to("lazy")).square().sum().backward()
         return [p.grad.cpu() for p in model.parameters()]
 
-    threads = torch.get_num_threads()
-    results = []
-    with torch_lazy.config.override(products="own"):
-        for count in (1, 2, 7):
-            torch.set_num_threads(count)
-            results.append(step())
-    torch.set_num_threads(threads)
-    for one, two, seven in zip(*results, strict=True):
-        assert one.equal(two) and one.equal(seven)
+    by_threads(step)
 
 
 def heads_of(x, heads, size):
@@ -274,15 +280,8 @@ def test_batches_of_products_do_not_depend_on_threads(shapes, lies):
         a, b = (x.transpose(1, 2).contiguous().transpose(1, 2) for x in (a, b))
     if lies == "one for all":
         b = b[:1].expand_as(b)
-    threads = torch.get_num_threads()
-    results = []
-    with torch_lazy.config.override(products="own"):
-        for count in (1, 2, 7):
-            torch.set_num_threads(count)
-            results.append(torch.bmm(a.to("lazy"), b.to("lazy")).cpu())
-    torch.set_num_threads(threads)
-    torch.testing.assert_close(results[0], torch.bmm(a, b), rtol=1e-4, atol=1e-4)
-    assert results[0].equal(results[1]) and results[0].equal(results[2])
+    [found] = by_threads(lambda: [torch.bmm(a.to("lazy"), b.to("lazy")).cpu()])
+    torch.testing.assert_close(found, torch.bmm(a, b), rtol=1e-4, atol=1e-4)
 
 
 def test_copies_of_what_changes_stay():
