@@ -389,16 +389,12 @@ void Lowering::product(View a, View b, View out) {
   steps_.push_back(std::move(step));
 }
 
-bool Lowering::convolution(const Convolution& convolution, View a, View b, View out) {
+bool Lowering::own_product(View a, View b, View out,
+                           const std::optional<Convolution>& convolution) {
   product(std::move(a), std::move(b), std::move(out));
   Product& made = steps_.back().product;
   made.convolution = convolution;
   return program_.target.has && program_.target.has(made);
-}
-
-bool Lowering::own_product(View a, View b, View out) {
-  product(std::move(a), std::move(b), std::move(out));
-  return program_.target.has && program_.target.has(steps_.back().product);
 }
 
 bool Lowering::complete() const {
@@ -421,6 +417,10 @@ bool Lowering::complete() const {
 
 View Lowering::view(size_t index) const {
   return {node_.operands[argument(index).index], layout(index)};
+}
+
+View Lowering::result_view(size_t result) const {
+  return {static_cast<uint32_t>(node_.outputs[result]), result_layout(result)};
 }
 
 namespace {

@@ -85,11 +85,11 @@ class Lowering {
 
   /// A matrix product as a step of its own.
   void product(View a, View b, View out);
-  /// The same for a convolution. False: the target has none for it.
-  bool convolution(const Convolution& convolution, View a, View b, View out);
-  /// A product, or a batch of them in several dimensions. False: the target has none for it.
-  bool own_product(View a, View b, View out);
+  /// The same for one with several dimensions of the batch, or a convolution. False: the target has
+  /// none for it.
+  bool own_product(View a, View b, View out, const std::optional<Convolution>& convolution = {});
   View view(size_t argument) const;
+  View result_view(size_t result) const;
 
   Type type(int32_t term) const { return piece_.terms[term].type; }
   bool failed() const { return failed_; }

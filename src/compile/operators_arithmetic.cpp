@@ -9,7 +9,6 @@
 namespace torch_lazy::compile {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kPi = 3.14159265358979323846;
 
 // ---- Element by element ----

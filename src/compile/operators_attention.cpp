@@ -5,28 +5,9 @@
 #include "compile/places.h"
 
 #include <cmath>
-#include <limits>
-#include <utility>
 
 namespace torch_lazy::compile {
 namespace {
-
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
-View transposed(View view) {
-  const size_t last = view.layout.sizes.size() - 1;
-  std::swap(view.layout.sizes[last - 1], view.layout.sizes[last]);
-  std::swap(view.layout.strides[last - 1], view.layout.strides[last]);
-  return view;
-}
-
-View seen(const Handover& made) {
-  return {made.slot, made.layout};
-}
-
-View result_view(const Lowering& l, size_t result) {
-  return {static_cast<uint32_t>(l.node().outputs[result]), l.result_layout(result)};
-}
 
 /// Of a batch of heads: scores of every query with every key, in float.
 class Attention {
@@ -67,13 +48,13 @@ class Attention {
   View key() const { return l_.view(first_ + 1); }
   View value() const { return l_.view(first_ + 2); }
 
-  Handover room() { return hand_over(l_, Type::f32, sizes_); }
+  View room() { return hand_over(l_, Type::f32, sizes_); }
 
   /// A piece with a row for each query.
   void begin_rows() { l_.begin(sizes_, 1); }
 
   /// A product of queries and keys as it counts: in a piece of rows.
-  int32_t score(const Handover& products) {
+  int32_t score(const View& products) {
     int32_t score = l_.make(Opcode::mul, take(l_, products), scale());
     if (mask_) {
       score = l_.make(Opcode::add, score, l_.load(*mask_, Type::f32));
@@ -109,9 +90,9 @@ bool attention(Lowering& l) {
   if (!a.begin() || !out) {
     return false;
   }
-  const Handover products = a.room();
-  const Handover shares = a.room();
-  if (!l.own_product(a.query(), transposed(a.key()), seen(products))) {
+  const View products = a.room();
+  const View shares = a.room();
+  if (!l.own_product(a.query(), transposed(a.key()), products)) {
     return false;
   }
   a.begin_rows();
@@ -130,7 +111,7 @@ bool attention(Lowering& l) {
     l.store(*logarithms, l.make(Opcode::add, top, l.make(Opcode::log, sum)));
   }
   l.end();
-  return l.own_product(seen(shares), a.value(), result_view(l, *out));
+  return l.own_product(shares, a.value(), l.result_view(*out));
 }
 
 /// grad_out, query, key, value, out, logsumexp, dropout_p, is_causal, attn_mask, scale: the
@@ -147,12 +128,12 @@ bool attention_backward(Lowering& l) {
   const std::optional<size_t> value = wanted_return(l, 2);
   const bool for_scores = query || key;
   const View grad = l.view(0);
-  const Handover products = a.room();
-  const Handover shares = a.room();
-  const Handover grad_shares = a.room();
-  const Handover grad_scores = a.room();
-  if (!l.own_product(a.query(), transposed(a.key()), seen(products)) ||
-      (for_scores && !l.own_product(grad, transposed(a.value()), seen(grad_shares)))) {
+  const View products = a.room();
+  const View shares = a.room();
+  const View grad_shares = a.room();
+  const View grad_scores = a.room();
+  if (!l.own_product(a.query(), transposed(a.key()), products) ||
+      (for_scores && !l.own_product(grad, transposed(a.value()), grad_shares))) {
     return false;
   }
   // One piece that needs the gradient: else a part of it would be computed with forward, and kept.
@@ -172,9 +153,9 @@ bool attention_backward(Lowering& l) {
     give(l, grad_scores, l.make(Opcode::mul, changes, a.scale()));
   }
   l.end();
-  return (!value || l.own_product(transposed(seen(shares)), grad, result_view(l, *value))) &&
-         (!query || l.own_product(seen(grad_scores), a.key(), result_view(l, *query))) &&
-         (!key || l.own_product(transposed(seen(grad_scores)), a.query(), result_view(l, *key)));
+  return (!value || l.own_product(transposed(shares), grad, l.result_view(*value))) &&
+         (!query || l.own_product(grad_scores, a.key(), l.result_view(*query))) &&
+         (!key || l.own_product(transposed(grad_scores), a.query(), l.result_view(*key)));
 }
 
 constexpr OperatorRow kRows[] = {

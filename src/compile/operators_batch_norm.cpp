@@ -69,7 +69,7 @@ class ByChannel {
                           spread(l_.result_layout(result)), value);
   }
 
-  Handover hand_over() { return compile::hand_over(l_, type, sizes()); }
+  View hand_over() { return compile::hand_over(l_, type, sizes()); }
 
   /// The sum over a channel. Where neighbours in memory are channels, every one is summed up by a
   /// single lane, element after element: for many of them a float is too short.
@@ -158,8 +158,8 @@ bool batch_norm(Lowering& l) {
   if (l.failed()) {
     return false;
   }
-  const Handover factors = by.hand_over();
-  const Handover offsets = by.hand_over();
+  const View factors = by.hand_over();
+  const View offsets = by.hand_over();
   int32_t mean = -1;
   int32_t invstd = -1;
   if (arguments.training) {
@@ -225,9 +225,9 @@ bool batch_norm_backward(Lowering& l) {
   const size_t mean = train ? 5 : 3;
   auto invstd = [&] { return train ? by.load(6) : inverse_deviation(l, by.load(4), 8); };
   const bool statistics = grad_weight || grad_bias || (grad_input && train);
-  const Handover scales = by.hand_over();
-  const Handover slopes = by.hand_over();
-  const Handover means = by.hand_over();
+  const View scales = by.hand_over();
+  const View slopes = by.hand_over();
+  const View means = by.hand_over();
   if (statistics) {
     by.begin_statistics();
     const int32_t g = l.load(0, by.type);
@@ -332,7 +332,7 @@ class ByGroup {
     return l_.load_layout(slot_of(l_, argument), layout, type);
   }
 
-  Handover hand_over() {
+  View hand_over() {
     at::DimVector sizes(sizes_.size(), 1);
     sizes[0] = sizes_[0];
     sizes[1] = sizes_[1];
@@ -407,8 +407,8 @@ bool group_norm(Lowering& l) {
   if (l.failed()) {
     return false;
   }
-  const Handover means = by.hand_over();
-  const Handover inverses = by.hand_over();
+  const View means = by.hand_over();
+  const View inverses = by.hand_over();
   by.begin_groups();
   int32_t x = by.load(0);
   const int32_t n = l.fixed(by.type, by.elements);

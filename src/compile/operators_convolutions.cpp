@@ -29,10 +29,6 @@ std::optional<Convolution> geometry(const Lowering& l, size_t first, size_t rank
   return convolution;
 }
 
-View result_view(const Lowering& l, size_t result) {
-  return {static_cast<uint32_t>(l.node().outputs[result]), l.result_layout(result)};
-}
-
 /// input, weight, bias, and the geometry
 bool convolution(Lowering& l) {
   if (!l.is_tensor(0) || !l.is_tensor(1) || l.results() != 1 || !l.wanted(0) ||
@@ -45,14 +41,14 @@ bool convolution(Lowering& l) {
   }
   const Layout& result = l.result_layout(0);
   if (l.is_absent(2)) {
-    return l.convolution(*found, l.view(0), l.view(1), result_view(l, 0));
+    return l.own_product(l.view(0), l.view(1), l.result_view(0), found);
   }
   if (!l.is_tensor(2) || l.layout(2).dtype != result.dtype) {
     return false;
   }
   // The bias is added by a piece, which is merged with what comes after.
   const View made{l.new_slot(l.bytes(static_cast<uint32_t>(l.node().outputs[0]))), result};
-  if (!l.convolution(*found, l.view(0), l.view(1), made)) {
+  if (!l.own_product(l.view(0), l.view(1), made, found)) {
     return false;
   }
   Layout bias = l.layout(2);
@@ -78,13 +74,13 @@ bool convolution_backward(Lowering& l) {
   }
   if (const size_t input = l.returned(0); l.wanted(input)) {
     found->kind = Convolution::Kind::input_gradient;
-    if (!l.convolution(*found, l.view(0), l.view(2), result_view(l, input))) {
+    if (!l.own_product(l.view(0), l.view(2), l.result_view(input), found)) {
       return false;
     }
   }
   if (const size_t weight = l.returned(1); l.wanted(weight)) {
     found->kind = Convolution::Kind::weight_gradient;
-    if (!l.convolution(*found, l.view(0), l.view(1), result_view(l, weight))) {
+    if (!l.own_product(l.view(0), l.view(1), l.result_view(weight), found)) {
       return false;
     }
   }

@@ -2,8 +2,6 @@
 #include "compile/lowering.h"
 #include "compile/places.h"
 
-#include <limits>
-
 namespace torch_lazy::compile {
 namespace {
 
@@ -50,7 +48,7 @@ bool safe_softmax(Lowering& l) {
   }
   const int32_t x = l.load(0, *type);
   const int32_t top = l.make(Opcode::reduce_max, x);
-  const int32_t nothing = l.constant_of(*type, -std::numeric_limits<double>::infinity());
+  const int32_t nothing = l.constant_of(*type, -kInfinity);
   const int32_t empty = l.make(Opcode::eq, top, nothing);
   const int32_t e = l.make(Opcode::exp, l.make(Opcode::sub, x, top));
   const int32_t y = l.make(Opcode::mul, e, inverse(l, l.make(Opcode::reduce_sum, e)));

@@ -166,8 +166,8 @@ bool adam(Lowering& l) {
   }
   for (size_t k = 0; k < step.parameters() && !l.failed(); ++k) {
     const Type type = step.choose(k);
-    const Handover sizes = hand_over(l, type, {});
-    const Handover roots = hand_over(l, type, {});
+    const View sizes = hand_over(l, type, {});
+    const View roots = hand_over(l, type, {});
     l.begin({});
     const int32_t t = step.load_step();
     const int32_t correction1 = step.one_minus(step.make(Opcode::pow, step.exact("beta1"), t));
@@ -248,7 +248,7 @@ bool adagrad(Lowering& l) {
   FusedStep step(l);
   for (size_t k = 0; k < step.parameters() && !l.failed(); ++k) {
     const Type type = step.choose(k);
-    const Handover rates = hand_over(l, type, {});
+    const View rates = hand_over(l, type, {});
     l.begin({});
     const int32_t t = step.load_step();
     const int32_t earlier = step.make(Opcode::sub, t, l.constant_of(Type::f64, 1));

@@ -35,7 +35,7 @@ bool product(Lowering& l) {
   if (!is_float(l.layout(0)) || !is_float(l.layout(1)) || !is_dense(out)) {
     return false;
   }
-  l.product(l.view(0), l.view(1), {static_cast<uint32_t>(l.node().outputs[0]), out});
+  l.product(l.view(0), l.view(1), l.result_view(0));
   return true;
 }
 
@@ -49,8 +49,8 @@ bool add_to_product(Lowering& l, View a, View b, size_t added) {
   }
   at::DimVector sizes(a.layout.sizes.begin(), a.layout.sizes.end() - 1);
   sizes.push_back(b.layout.sizes.back());
-  const Handover made = hand_over(l, type, sizes);
-  l.product(std::move(a), std::move(b), {made.slot, made.layout});
+  const View made = hand_over(l, type, sizes);
+  l.product(std::move(a), std::move(b), made);
   // The piece sees the product in the result's sizes: of linear, they may have more dimensions.
   Layout seen = made.layout;
   seen.sizes = result.sizes;
@@ -87,9 +87,7 @@ bool linear(Lowering& l) {
   }
   a.layout.sizes = {rows, k};
   a.layout.strides = {k, 1};
-  View b = l.view(1);
-  std::swap(b.layout.sizes[0], b.layout.sizes[1]);
-  std::swap(b.layout.strides[0], b.layout.strides[1]);
+  View b = transposed(l.view(1));
   if (l.is_absent(2)) {
     Layout out = l.result_layout(0);
     out.sizes = {rows, b.layout.sizes[1]};

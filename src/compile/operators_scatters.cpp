@@ -33,8 +33,8 @@ View sums(Lowering& l) {
 /// The same in the type of the computation: finish_wide_sums rounds once, as PyTorch does here.
 View wide_sums(Lowering& l) {
   const Type type = compute_type(*type_of(l.layout(0).dtype));
-  const Handover before = hand_over(l, type, l.layout(0).sizes);
-  const Handover after = hand_over(l, type, l.layout(0).sizes);
+  const View before = hand_over(l, type, l.layout(0).sizes);
+  const View after = hand_over(l, type, l.layout(0).sizes);
   l.begin(l.layout(0).sizes);
   give(l, before, l.load(0, type));
   l.end();

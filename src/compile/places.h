@@ -7,10 +7,14 @@
 #include <c10/util/strides.h>
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 #include <string_view>
+#include <utility>
 
 namespace torch_lazy::compile {
+
+inline constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 // ---- Arguments and results ----
 
@@ -158,6 +162,14 @@ inline int32_t load_at(Lowering& l, uint32_t slot, const Layout& layout,
   return term;
 }
 
+/// Its last two dimensions change places.
+inline View transposed(View view) {
+  const size_t last = view.layout.sizes.size() - 1;
+  std::swap(view.layout.sizes[last - 1], view.layout.sizes[last]);
+  std::swap(view.layout.strides[last - 1], view.layout.strides[last]);
+  return view;
+}
+
 inline bool is_plain(const Layout& layout) {
   return type_of(layout.dtype) && !layout.conj && !layout.neg;
 }
@@ -189,15 +201,10 @@ Positions positions(Lowering& l, const Layout& self, size_t argument, const Inde
 
 // ---- Memory between the pieces of a node ----
 
-/// Numbers that one piece of a node leaves for another: they lie along some of its dimensions.
-struct Handover {
-  uint32_t slot = 0;
-  Layout layout;
-};
-
-/// `sizes`: of the dimensions of the pieces, 1 where the numbers do not change.
-inline Handover hand_over(Lowering& l, Type type, at::IntArrayRef sizes) {
-  Handover made;
+/// Room for numbers that one step of a node leaves for another. `sizes`: of the dimensions of the
+/// pieces, 1 where the numbers do not change.
+inline View hand_over(Lowering& l, Type type, at::IntArrayRef sizes) {
+  View made;
   made.layout.dtype = dtype_of(type);
   made.layout.sizes.assign(sizes.begin(), sizes.end());
   made.layout.strides = c10::contiguous_strides(sizes);
@@ -205,11 +212,11 @@ inline Handover hand_over(Lowering& l, Type type, at::IntArrayRef sizes) {
   return made;
 }
 
-inline void give(Lowering& l, const Handover& to, int32_t value) {
+inline void give(Lowering& l, const View& to, int32_t value) {
   l.store_operand_like(to.slot, to.layout, value);
 }
 
-inline int32_t take(Lowering& l, const Handover& from) {
+inline int32_t take(Lowering& l, const View& from) {
   return l.load_layout(from.slot, from.layout, *type_of(from.layout.dtype));
 }
 

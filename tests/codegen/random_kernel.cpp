@@ -343,16 +343,19 @@ class Generator {
   }
 
   void make_load() {
+    auto load = [&](int32_t access, Type type) {
+      add_known(append(Opcode::load, type, {}, access), type, type == Type::u8 ? 255 : 8);
+    };
     if (!in_row() && !elements_read_.empty() && chance(40)) {  // again, in another stage perhaps
       const auto [access, type] = elements_read_[pick(static_cast<int>(elements_read_.size()))];
-      add_known(append(Opcode::load, type, {}, access), type, type == Type::u8 ? 255 : 8);
+      load(access, type);
       return;
     }
     const Type type = any_type();
     const auto lookups = make_lookups();
     const int32_t mask = make_mask();
     const int32_t access = make_access(make_pointer(type, Use::read), false, lookups, mask);
-    add_known(append(Opcode::load, type, {}, access), type, type == Type::u8 ? 255 : 8);
+    load(access, type);
     if (!in_row() && lookups.empty() && mask < 0) {
       elements_read_.emplace_back(access, type);
     }

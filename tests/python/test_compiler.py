@@ -124,6 +124,17 @@ CONVOLUTIONS = {
 }
 
 
+def check_products(step, products, atol):
+    """A step on both devices: so many products of our own, and nothing left to PyTorch."""
+    with torch_lazy.config.override(products="own", plan_cache=0):
+        results = step("lazy")
+        found = counts(lambda: run(*results))
+    assert (found["Products"], found["Calls"]) == (products, 0)
+    for have, want in zip(results, step("cpu"), strict=True):
+        assert have.stride() == want.stride()
+        torch.testing.assert_close(have.cpu(), want, rtol=1e-4, atol=atol)
+
+
 def check_convolutions(make, shape, products, format=torch.preserve_format):
     def step(device):
         torch.manual_seed(0)
@@ -133,13 +144,7 @@ def check_convolutions(make, shape, products, format=torch.preserve_format):
         y.square().sum().backward()
         return [y.detach(), x.grad, *(p.grad for p in model.parameters())]
 
-    with torch_lazy.config.override(products="own", plan_cache=0):
-        results = step("lazy")
-        found = counts(lambda: run(*results))
-    assert (found["Products"], found["Calls"]) == (products, 0)
-    for have, want in zip(results, step("cpu"), strict=True):
-        assert have.stride() == want.stride()
-        torch.testing.assert_close(have.cpu(), want, rtol=1e-4, atol=1e-3)
+    check_products(step, products, atol=1e-3)
 
 
 @needs_own
@@ -231,16 +236,10 @@ def test_attention_by_products_of_our_own(name, needed):
         wanted = [x for i, x in enumerate((q, k, v)) if i in needed]
         return [y.detach(), *torch.autograd.grad(y, wanted, gradient.to(device))] if wanted else [y]
 
-    with torch_lazy.config.override(products="own", plan_cache=0):
-        results = step("lazy")
-        found = counts(lambda: run(*results))
     # Scores and the result; gradients, for two of which the scores' is needed. Backward makes the
     # scores again, which is found to be the same product.
     products = 2 + len(needed) + (1 if {0, 1} & set(needed) else 0)
-    assert (found["Products"], found["Calls"]) == (products, 0)
-    for have, want in zip(results, step("cpu"), strict=True):
-        assert have.stride() == want.stride()
-        torch.testing.assert_close(have.cpu(), want, rtol=1e-4, atol=1e-5)
+    check_products(step, products, atol=1e-5)
 
 
 @needs_own

@@ -55,10 +55,6 @@ void run_own(const compile::Product& product, char* a, char* b, char* out) {
   first.rows = left.sizes[row];
   first.columns = right.sizes[row + 1];
   first.depth = left.sizes[row + 1];
-  if (row == 0) {
-    multiply(first);
-    return;
-  }
   int64_t count = 1;
   for (size_t k = 0; k < row; ++k) {
     count *= result.sizes[k];
