@@ -65,6 +65,11 @@ const std::vector<Shape> kShapes = {
     {2, 64, 10, 10, 48, 3, 3, geometry(1, 2, 2, 2)},
     {1, 16, 1, 300, 20, 1, 9, {Convolution::Kind::forward, {1, 4}, {0, 4}, {1, 1}, 1}},
     {1, 16, 60, 60, 16, 3, 3, geometry(4, 1)},
+    {8, 40, 8, 8, 30, 3, 3, geometry(1, 1)},
+    {12, 24, 4, 4, 20, 3, 3, geometry(1, 1)},
+    {12, 24, 8, 8, 20, 3, 3, geometry(2, 1)},
+    {8, 300, 2, 2, 60, 3, 3, geometry(1, 1)},
+    {2, 300, 16, 16, 300, 3, 3, geometry(1, 1)},
 };
 
 /// What is not written in them shows.
@@ -175,7 +180,7 @@ TEST_F(Convolutions, OfAnyShapeAreThoseOfDoublePrecision) {
   const auto between = [&](int64_t low, int64_t high) {
     return std::uniform_int_distribution<int64_t>(low, high)(random);
   };
-  for (int i = 0; i < 60; ++i) {
+  for (int i = 0; i < 120; ++i) {
     Shape shape;
     Convolution& g = shape.geometry;
     g = {Convolution::Kind::forward,
@@ -183,13 +188,13 @@ TEST_F(Convolutions, OfAnyShapeAreThoseOfDoublePrecision) {
          {between(0, 3), between(0, 3)},
          {between(1, 2), between(1, 2)},
          between(1, 2)};
-    shape.images = between(1, 18);
+    shape.images = between(0, 1) == 1 ? 8 * between(1, 3) : between(1, 18);
     shape.inputs = between(8, 24) * g.groups;
     shape.outputs = between(16, 40) * g.groups;
     shape.kernel_y = between(1, 4);
     shape.kernel_x = between(2, 4);
     shape.height = between(shape.kernel_y * g.dilation[0], 12);
-    shape.width = between(shape.kernel_x * g.dilation[1], 12);
+    shape.width = between(shape.kernel_x * g.dilation[1], i % 4 == 0 ? 36 : 12);
     const Operands operands(shape);
     if (operands.gradient.numel() / shape.outputs < 16) {
       continue;  // too small: PyTorch's
@@ -206,7 +211,7 @@ TEST_F(Convolutions, OfInfinitiesHaveNoNaNMoreThanPyTorchs) {
   const auto expect_same = [](const at::Tensor& actual, const at::Tensor& expected) {
     EXPECT_TRUE(at::allclose(actual, expected, 1e-4, 1e-4, /*equal_nan=*/true));
   };
-  for (size_t i : {0, 4, 7, 9, 11}) {
+  for (size_t i : {0, 4, 7, 9, 11, 13, 14, 16}) {
     const Shape& shape = kShapes[i];
     Operands operands(shape);
     operands.weight.view(-1)[0] = std::numeric_limits<float>::infinity();

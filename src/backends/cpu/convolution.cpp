@@ -40,6 +40,13 @@ struct Planes {
 
 /// Elements of images that are copied for a block.
 constexpr int64_t kMostCopied = 1 << 20;
+constexpr int64_t kBestCopied = 1 << 17;  // leaves room for others in the cache
+
+/// For so few places it does not pay to pack weights.
+constexpr int64_t kFewColumns = 256;
+
+/// Samples of a place that are multiplied at a time.
+constexpr int64_t kDeepest = 2400;
 
 int64_t ceil_div(int64_t a, int64_t b) {
   return (a + b - 1) / b;
@@ -48,9 +55,9 @@ int64_t ceil_div(int64_t a, int64_t b) {
 /// A product being put together, with the tables that it refers to.
 struct Job {
   SampledProduct product;
-  Table a_row;
+  Table a_side;
   Table a_depth;
-  Table result_column;
+  Table result_b;
   Table tap_y;
   Table tap_x;
 
@@ -61,19 +68,14 @@ struct Job {
 
   void connect() {
     SampledProduct& p = product;
-    p.a_row = a_row.data();
+    p.a_side = a_side.data();
     p.a_depth = a_depth.data();
-    p.result_column = result_column.data();
-    p.rows = static_cast<int64_t>(a_row.size());
-    p.columns = static_cast<int64_t>(result_column.size());
+    p.result_b = result_b.data();
+    const auto side = static_cast<int64_t>(a_side.size());
+    const auto samples = static_cast<int64_t>(result_b.size());
+    p.rows = p.samples_are_rows() ? samples : side;
+    p.columns = p.samples_are_rows() ? side : samples;
     p.depth = static_cast<int64_t>(a_depth.size());
-    // Few columns: deeper blocks instead, whose sums stay in registers for longer.
-    p.block = {kProductRows, kProductColumns, kProductDepth};
-    while (p.block.depth < kSampledPlaces && p.columns <= p.block.columns / 2) {
-      p.block.columns /= 2;
-      p.block.depth *= 2;
-      p.block.rows /= 2;
-    }
     Samples& s = p.b;
     s.taps = static_cast<int64_t>(tap_y.size());
     s.tap_y = tap_y.data();
@@ -84,20 +86,48 @@ struct Job {
     s.first_x = *low_x;
     s.reach_y = *high_y - *low_y + 1;
     s.reach_x = *high_x - *low_x + 1;
+    choose_blocks();
+  }
+
+  /// What is read in place needs no packed columns: deeper blocks instead, whose sums stay in
+  /// registers for longer. The same where columns are few.
+  void choose_blocks() {
+    Extent& block = product.block;
+    block = {kProductRows, kProductColumns, kProductDepth};
+    if (product.sampling == Sampling::vectors) {
+      const int64_t taps = product.b.taps;
+      block.columns = 1024;
+      block.depth = std::min(product.depth, std::max<int64_t>(1, kDeepest / taps) * taps);
+      while (block.depth > taps && copied() > kBestCopied) {
+        block.depth = ceil_div(block.depth / taps, 2) * taps;
+      }
+      product.a_in_place = product.columns <= kFewColumns;
+      const int64_t room = product.a_in_place ? kBestCopied : kProductRows * kProductDepth;
+      block.rows = std::max<int64_t>(1, room / block.depth / 12) * 12;
+      return;
+    }
+    while (block.depth < 1024 && product.columns <= block.columns / 2) {
+      block.columns /= 2;
+      block.depth *= 2;
+      block.rows /= product.samples_are_rows() ? 1 : 2;
+    }
   }
 
   /// Elements that are copied for a block, at most.
   int64_t copied() const {
     const Samples& s = product.b;
     const Extent& block = product.block;
-    const int64_t places = product.places_are_depth ? block.depth : block.columns;
-    const int64_t samples = product.places_are_depth ? block.columns : block.depth;
-    const int64_t few = std::min(s.images, places / (s.grid_height * s.grid_width) + 2);
-    const int64_t images = s.by_place ? s.images : few;
-    const int64_t rows = std::min(places / s.grid_width + 2 * few, few * s.grid_height);
-    const int64_t height = s.by_place ? s.images * s.grid_height : rows;
-    return (samples / s.taps + 2) * (height * s.step_y + images * s.reach_y) * s.copied_width() *
-           s.parts();
+    const int64_t side = product.samples_are_rows() ? block.rows : block.columns;
+    const int64_t places = product.sum_over_places ? block.depth : side;
+    const int64_t samples = product.sum_over_places ? side : block.depth;
+    const int64_t row = s.copied_width() * s.parts() * (samples / s.taps + 2);
+    if (s.by_place) {
+      const int64_t rows = std::min(places / (s.images * s.grid_width) + 2, s.grid_height);
+      return (rows * s.step_y + s.reach_y) * s.images * row;
+    }
+    const int64_t images = std::min(s.images, places / (s.grid_height * s.grid_width) + 2);
+    const int64_t rows = std::min(places / s.grid_width + 2 * images, images * s.grid_height);
+    return (rows * s.step_y + images * s.reach_y) * row;
   }
 };
 
@@ -137,15 +167,17 @@ Planes part_of(Planes planes, int dimension, int64_t first, int64_t count) {
 /// False: an operand is not finite, see multiply_samples.
 bool run(Job& job) {
   job.connect();
-  const int64_t scratch_floats = kProductScratch + kSampleTables + job.copied();
   const SampledProduct& all = job.product;
+  const int64_t scratch_floats = all.packed_a() + all.packed_b() + all.tables() + job.copied();
   std::atomic<bool> finite{true};
   for_blocks(all.rows, all.columns, all.depth, [&](const ResultBlock& block) {
     SampledProduct product = all;
-    product.a_row += block.row;
-    product.result += block.row * all.result_row;
-    product.result_column += block.column;
-    product.first_column = block.column;
+    const int64_t side = all.samples_are_rows() ? block.column : block.row;
+    const int64_t other = all.samples_are_rows() ? block.row : block.column;
+    product.a_side += side;
+    product.result += side * all.result_a;
+    product.result_b += other;
+    product.first = other;
     product.rows = block.rows;
     product.columns = block.columns;
     auto* scratch = reinterpret_cast<float*>(
@@ -157,17 +189,17 @@ bool run(Job& job) {
   return finite;
 }
 
-/// Whether so many taps of so few places are beside the image that it pays to leave them out.
-bool is_better_by_place(const Planes& grid, int64_t taps) {
-  constexpr int64_t kFewPlaces = 16;
-  constexpr int64_t kFewestImages = 8;
+/// Chooses how places are ordered and read; returns their offsets in `grid`.
+Table choose_places(Job& job, const Planes& grid) {
+  constexpr int64_t kLanes = 16;
   constexpr int64_t kMostImages = 64;
-  return taps > 1 && grid.sizes[2] * grid.sizes[3] <= kFewPlaces &&
-         grid.sizes[0] >= kFewestImages && grid.sizes[0] <= kMostImages;
-}
-
-Table places(const Planes& grid, bool by_place) {
-  return by_place ? offsets(grid, {2, 3, 0}) : offsets(grid, {0, 2, 3});
+  const int64_t images = grid.sizes[0];
+  const int64_t width = grid.sizes[3];
+  Samples& s = job.product.b;
+  s.by_place = width % kLanes != 0 && images * width % kLanes == 0 && images <= kMostImages &&
+               job.tap_y.size() > 1;
+  job.product.sampling = s.by_place || width % kLanes == 0 ? Sampling::vectors : Sampling::packed;
+  return s.by_place ? offsets(grid, {2, 3, 0}) : offsets(grid, {0, 2, 3});
 }
 
 /// The input at the places of the output.
@@ -192,27 +224,29 @@ Job forward_job(const Planes& input, const Planes& weight, const Planes& output,
   Job job;
   sample_input(job, input, weight, output, g);
   job.product.a = weight.data;
-  job.a_row = offsets(weight, {0});
+  job.a_side = offsets(weight, {0});
   job.a_depth = offsets(weight, {1, 2, 3});
   job.product.result = output.data;
-  job.product.result_row = output.strides[1];
-  job.product.b.by_place = is_better_by_place(output, weight.sizes[2] * weight.sizes[3]);
-  job.result_column = places(output, job.product.b.by_place);
+  job.product.result_a = output.strides[1];
+  job.result_b = choose_places(job, output);
   return job;
 }
 
-/// Rows are output channels, columns input channels and taps; the sum goes over the places.
+/// Output channels by input channels and taps; the sum goes over the places. Where these are few,
+/// writing the result matters more than packing.
 Job weight_job(const Planes& output, const Planes& input, const Planes& weight,
                const Convolution& g) {
   Job job;
   sample_input(job, input, weight, output, g);
-  job.product.places_are_depth = true;
+  job.product.sum_over_places = true;
+  const int64_t places = output.sizes[0] * output.sizes[2] * output.sizes[3];
+  job.product.sampling = places > kFewColumns ? Sampling::elements : Sampling::packed;
   job.product.a = output.data;
-  job.a_row = offsets(output, {1});
+  job.a_side = offsets(output, {1});
   job.a_depth = offsets(output, {0, 2, 3});
   job.product.result = weight.data;
-  job.product.result_row = weight.strides[0];
-  job.result_column = offsets(weight, {1, 2, 3});
+  job.product.result_a = weight.strides[0];
+  job.result_b = offsets(weight, {1, 2, 3});
   return job;
 }
 
@@ -238,7 +272,7 @@ Job back_job(const Planes& output, const Planes& weight, const Planes& input, co
              const Reach& x) {
   Job job;
   job.product.a = weight.data;
-  job.a_row = offsets(weight, {1});
+  job.a_side = offsets(weight, {1});
   Samples& s = job.product.b;
   set_images(s, output);
   s.grid_height = input.sizes[2];
@@ -257,9 +291,8 @@ Job back_job(const Planes& output, const Planes& weight, const Planes& input, co
     }
   }
   job.product.result = input.data;
-  job.product.result_row = input.strides[1];
-  s.by_place = is_better_by_place(input, static_cast<int64_t>(job.tap_y.size()));
-  job.result_column = places(input, s.by_place);
+  job.product.result_a = input.strides[1];
+  job.result_b = choose_places(job, input);
   return job;
 }
 
@@ -385,7 +418,7 @@ bool has_convolution(const compile::Product& product) {
   const int64_t taps = weight.sizes[2] * weight.sizes[3];
   if (!is_worth_it(convolution, places) ||
       !has_product(weight.sizes[0] / convolution.groups, places, weight.sizes[1] * taps) ||
-      taps > kSampledPlaces || !fits(input) || !fits(weight) || !fits(output)) {
+      taps > kDeepest || !fits(input) || !fits(weight) || !fits(output)) {
     return false;
   }
   const auto [i, w, o] = all.of_group(0, convolution.groups);

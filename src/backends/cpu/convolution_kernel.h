@@ -1,6 +1,6 @@
 // Products with a matrix whose elements are samples of images, which is what convolutions and their
-// gradients are. Of what is packed at a time the images are copied with zeros around them, so that
-// the place of a sample is a sum of two table entries. Compiled like product_kernel.h.
+// gradients are. What a block needs of the images is copied with zeros around them, so that the
+// place of a sample is a sum of two table entries. Compiled like product_kernel.h.
 #pragma once
 
 #include "backends/cpu/product_kernel.h"
@@ -153,113 +153,89 @@ bool are_finite(const float* elements, int64_t count) {
   return found == 0;
 }
 
+/// A matrix whose elements lie at across[i] + along[p].
 struct TableOperand {
   const float* data;
   const int32_t* across;
   const int32_t* along;
+  float* packed;
   bool finite = true;  // all that was packed
 
   template <int width>
-  void pack(int64_t first, int64_t count, int64_t p, int64_t depth, float* to) {
-    pack_from_tables<width>(data, across + first, along + p, count, depth, to);
-    finite = finite && are_finite(to, (count + width - 1) / width * width * depth);
+  void prepare(int64_t first, int64_t count, int64_t p, int64_t depth) {
+    pack_from_tables<width>(data, across + first, along + p, count, depth, packed);
+    finite = finite && are_finite(packed, (count + width - 1) / width * width * depth);
   }
 };
 
-/// Samples of images. What a block needs of them is copied first, [channel][row][column] for each
-/// image or, by place, [channel][row][column][image]. Of a row first the columns 0, step, 2 * step,
-/// ... are there, then 1, 1 + step, ..., so that what a tap reads lies side by side.
-class SampleOperand {
+/// What some places need of some channels of the images: [channel][row][column] for each image or,
+/// by place, [channel][row][column][image]. Of a row first the columns 0, step, 2 * step, ... are
+/// there, then 1, 1 + step, ..., so that what a tap reads lies side by side.
+class Copy {
  public:
-  SampleOperand(const SampledProduct& product, float* scratch)
-      : s_(product.b),
-        first_(product.first_column),
-        places_are_depth_(product.places_are_depth),
-        places_(reinterpret_cast<int32_t*>(scratch)),
-        samples_(places_ + kSampledPlaces),
-        taps_(samples_ + kSampledPlaces),
-        listed_(taps_ + kSampledPlaces),
-        lists_(listed_ + kSampledPlaces),
-        copy_(scratch + kSampleTables),
+  Copy(const Samples& samples, int32_t* tables, float* memory)
+      : s_(samples),
+        memory_(memory),
+        taps_(tables),
         part_width_(s_.copied_width()),
-        row_(part_width_ * s_.parts()) {}
-
-  template <int width>
-  void pack(int64_t first, int64_t count, int64_t p, int64_t depth, float* to) {
-    if (places_are_depth_) {
-      prepare(p, depth, first_ + first, count);
-      pack_from_tables<width>(copy_, samples_, places_, count, depth, to);
-      return;
-    }
-    prepare(first_ + first, count, p, depth);
-    if (!s_.by_place) {
-      pack_from_tables<width>(copy_, places_, samples_, count, depth, to);
-      return;
-    }
-    for (int64_t i = 0; i < count; i += width, to += width * depth) {
-      const int64_t there = count - i < width ? count - i : width;
-      const Depths found = find_depths(first_ + first + i, there, p, depth, i / width);
-      pack_from_tables<width>(copy_, places_ + i, listed_, there, found.count, to);
-    }
-  }
-
-  Depths depths(int64_t panel, int64_t depth) const {
-    if (places_are_depth_ || !s_.by_place) {
-      return {nullptr, depth};
-    }
-    const int32_t* list = lists_ + panel * (depth + 1);
-    return {list + 1, list[0]};
-  }
-
- private:
-  /// Copies what these need, and fills the tables.
-  void prepare(int64_t first_place, int64_t places, int64_t first_sample, int64_t samples) {
-    const int64_t first_channel = first_sample / s_.taps;
-    const int64_t channels = (first_sample + samples - 1) / s_.taps - first_channel + 1;
+        row_(part_width_ * s_.parts()) {
     const int64_t unit = s_.by_place ? s_.images : 1;
     for (int64_t t = 0; t < s_.taps; ++t) {
       const int64_t x = s_.tap_x[t] - s_.first_x;
       taps_[t] = static_cast<int32_t>(
           unit * ((s_.tap_y[t] - s_.first_y) * row_ + x % s_.step_x * part_width_ + x / s_.step_x));
     }
-    const int64_t area = s_.by_place ? copy_places(first_place, places, first_channel, channels)
-                                     : copy_images(first_place, places, first_channel, channels);
-    int64_t tap = first_sample % s_.taps;
+  }
+
+  /// Fills `offsets`: an element is at that of its place plus that of its tap.
+  void make(int64_t first_place, int64_t places, int64_t first_channel, int64_t channels,
+            int32_t* offsets) {
+    area_ = s_.by_place ? copy_places(first_place, places, first_channel, channels, offsets)
+                        : copy_images(first_place, places, first_channel, channels, offsets);
+  }
+
+  /// Fills `offsets` of samples from the first one that `make` has copied a channel of.
+  void find_samples(int64_t first, int64_t count, int32_t* offsets) const {
+    int64_t tap = first % s_.taps;
     int64_t channel = 0;
-    for (int64_t k = 0; k < samples; ++k) {
-      samples_[k] = static_cast<int32_t>(channel + taps_[tap]);
+    for (int64_t k = 0; k < count; ++k) {
+      offsets[k] = static_cast<int32_t>(channel + taps_[tap]);
       if (++tap == s_.taps) {
         tap = 0;
-        channel += area;
+        channel += area_;
       }
     }
   }
 
-  /// Elements of a channel's copy.
-  int64_t copy_places(int64_t first_place, int64_t places, int64_t first_channel,
-                      int64_t channels) const {
-    const int64_t height = (s_.grid_height - 1) * s_.step_y + s_.reach_y;
+  const float* memory() const { return memory_; }
+  const int32_t* taps() const { return taps_; }
+  int64_t area() const { return area_; }  // elements of a channel
+
+ private:
+  int64_t copy_places(int64_t first_place, int64_t places, int64_t first_channel, int64_t channels,
+                      int32_t* offsets) const {
+    const int64_t run = s_.grid_width * s_.images;
+    const int64_t first_row = first_place / run;
+    const int64_t last_row = (first_place + places - 1) / run;
+    const int64_t height = (last_row - first_row) * s_.step_y + s_.reach_y;
     const int64_t area = height * row_ * s_.images;
     for (int64_t c = 0; c < channels; ++c) {
-      for (int64_t n = 0; n < s_.images; ++n) {
-        copy_rows(n, first_channel + c, 0, height, copy_ + c * area + n, s_.images);
-      }
+      copy_rows_of_all(first_channel + c, first_row * s_.step_y, height, memory_ + c * area);
     }
-    int64_t place = first_place / s_.images;
-    int64_t image = first_place % s_.images;
-    int64_t offset = offset_of(place) * s_.images;
+    int64_t in_row = first_place % run;
+    int64_t start = 0;
     for (int64_t k = 0; k < places; ++k) {
-      places_[k] = static_cast<int32_t>(offset + image);
-      if (++image == s_.images) {
-        image = 0;
-        offset = offset_of(++place) * s_.images;
+      offsets[k] = static_cast<int32_t>(start + in_row);
+      if (++in_row == run) {
+        in_row = 0;
+        start += s_.step_y * row_ * s_.images;
       }
     }
     return area;
   }
 
-  int64_t copy_images(int64_t first_place, int64_t places, int64_t first_channel,
-                      int64_t channels) const {
+  int64_t copy_images(int64_t first_place, int64_t places, int64_t first_channel, int64_t channels,
+                      int32_t* offsets) const {
     const int64_t grid = s_.grid_height * s_.grid_width;
     const int64_t end = first_place + places;
     int64_t area = 0;
@@ -274,7 +250,7 @@ class SampleOperand {
       int64_t x = place % s_.grid_width;
       int64_t start = offset;
       for (int64_t k = place; k < part.end; ++k) {
-        places_[k - first_place] = static_cast<int32_t>(start + x);
+        offsets[k - first_place] = static_cast<int32_t>(start + x);
         if (++x == s_.grid_width) {
           x = 0;
           start += s_.step_y * row_;
@@ -282,17 +258,12 @@ class SampleOperand {
       }
       for (int64_t c = 0; c < channels; ++c) {
         copy_rows(place / grid, first_channel + c, part.first_row * s_.step_y, part.height,
-                  copy_ + c * area + offset, 1);
+                  memory_ + c * area + offset, 1);
       }
       offset += part.height * row_;
       place = part.end;
     }
     return area;
-  }
-
-  /// Of a place of the grid, in a copy of all of it.
-  int64_t offset_of(int64_t place) const {
-    return place / s_.grid_width * s_.step_y * row_ + place % s_.grid_width;
   }
 
   /// Places of one image.
@@ -310,6 +281,55 @@ class SampleOperand {
     const int64_t last_row = (part.end - 1) % grid / s_.grid_width;
     part.height = (last_row - part.first_row) * s_.step_y + s_.reach_y;
     return part;
+  }
+
+  void copy_rows_of_all(int64_t channel, int64_t first, int64_t height, float* to) const {
+    int64_t n = 0;
+    if (s_.step_x == 1 && s_.column == 1) {
+      for (; n + 8 <= s_.images; n += 8) {
+        copy_rows_of_eight(n, channel, first, height, to + n);
+      }
+    }
+    for (; n < s_.images; ++n) {
+      copy_rows(n, channel, first, height, to + n, s_.images);
+    }
+  }
+
+  /// Of images from `n` on, whose elements are to be side by side.
+  void copy_rows_of_eight(int64_t n, int64_t channel, int64_t first, int64_t height,
+                          float* to) const {
+    typedef float Eight __attribute__((vector_size(32)));
+    const Eight zeros{};
+    const float* from = s_.data + n * s_.image + channel * s_.channel;
+    const int64_t before = s_.first_x < 0 ? -s_.first_x : 0;
+    const int64_t inside = s_.width - s_.first_x;
+    const int64_t last = inside < part_width_ ? inside : part_width_;
+    for (int64_t r = 0; r < height; ++r, to += row_ * s_.images) {
+      const int64_t y = s_.first_y + first + r;
+      const bool is_inside = y >= 0 && y < s_.height && before < last;
+      const int64_t begin = is_inside ? before : part_width_;
+      const int64_t end = is_inside ? last : part_width_;
+      for (int64_t i = 0; i < begin; ++i) {
+        __builtin_memcpy(to + i * s_.images, &zeros, sizeof(zeros));
+      }
+      const float* row = from + y * s_.row + s_.first_x;
+      int64_t i = begin;
+      for (; i + 8 <= end; i += 8) {
+        const float* rows[8];
+        for (int k = 0; k < 8; ++k) {
+          rows[k] = row + k * s_.image + i;
+        }
+        transpose(rows, to + i * s_.images, s_.images);
+      }
+      for (; i < end; ++i) {
+        for (int k = 0; k < 8; ++k) {
+          to[i * s_.images + k] = row[k * s_.image + i];
+        }
+      }
+      for (; i < part_width_; ++i) {
+        __builtin_memcpy(to + i * s_.images, &zeros, sizeof(zeros));
+      }
+    }
   }
 
   /// Rows of a channel, the first of them first_y + `first`, to elements `unit` apart.
@@ -358,24 +378,206 @@ class SampleOperand {
     }
   }
 
-  /// Which depths of a panel are not all zeros: those of taps that reach an image from one of its
-  /// places.
-  Depths find_depths(int64_t first, int64_t count, int64_t p, int64_t depth, int64_t panel) {
-    int32_t* list = lists_ + panel * (depth + 1);
-    int32_t found = 0;
-    int64_t tap = p % s_.taps;
-    for (int64_t t = 0; t < s_.taps; ++t) {
-      taps_[t] = reaches(t, first / s_.images, (first + count - 1) / s_.images) ? 1 : 0;
+  const Samples& s_;
+  float* memory_;
+  int32_t* taps_;
+  int64_t part_width_;
+  int64_t row_;
+  int64_t area_ = 0;
+};
+
+/// Channels that hold samples `first` to `first + count`.
+struct Channels {
+  int64_t first;
+  int64_t count;
+
+  Channels(const Samples& samples, int64_t first_sample, int64_t samples_count)
+      : first(first_sample / samples.taps),
+        count((first_sample + samples_count - 1) / samples.taps - first + 1) {}
+};
+
+/// Where the parts of `scratch` are.
+struct Scratch {
+  float* a;
+  float* b;
+  int32_t* taps;
+  int32_t* list;
+  int32_t* depths;
+  int32_t* side;
+  float* copy;
+
+  Scratch(const SampledProduct& product, float* memory) {
+    a = memory;
+    b = a + product.packed_a();
+    taps = reinterpret_cast<int32_t*>(b + product.packed_b());
+    list = taps + product.b.taps;
+    depths = list + 2 * product.b.taps;
+    side = depths + product.block.depth;
+    copy = b + product.packed_b() + product.tables();
+  }
+};
+
+/// Samples as the columns of a product, packed.
+struct PackedSamples {
+  const SampledProduct& product;
+  Scratch scratch;
+  Copy copy;
+
+  PackedSamples(const SampledProduct& p, const Scratch& memory)
+      : product(p), scratch(memory), copy(p.b, memory.taps, memory.copy) {}
+
+  template <int width>
+  void prepare(int64_t column, int64_t count, int64_t p, int64_t depth) {
+    if (product.sum_over_places) {
+      copy_samples(p, depth, scratch.depths, product.first + column, count, scratch.side);
+    } else {
+      copy_samples(product.first + column, count, scratch.side, p, depth, scratch.depths);
     }
-    for (int64_t k = 0; k < depth; ++k) {
-      if (taps_[tap] != 0) {
-        listed_[found++] = samples_[k];
-        list[found] = static_cast<int32_t>(k);
+    pack_from_tables<width>(scratch.copy, scratch.side, scratch.depths, count, depth, scratch.b);
+  }
+
+ private:
+  void copy_samples(int64_t place, int64_t places, int32_t* place_offsets, int64_t sample,
+                    int64_t samples, int32_t* sample_offsets) {
+    const Channels channels(product.b, sample, samples);
+    copy.make(place, places, channels.first, channels.count, place_offsets);
+    copy.find_samples(sample, samples, sample_offsets);
+  }
+};
+
+/// Rows of a tile for samples, packed.
+template <class T>
+struct PackedRows {
+  const float* data;
+  int64_t channel;
+
+  static constexpr int64_t distance() { return 1; }
+  static int64_t tap(int64_t t) { return t * T::kRows; }
+};
+
+/// Rows of a tile for samples, where they are.
+struct RowsInPlace {
+  const float* data;
+  int64_t channel;
+  int64_t row;
+  const int32_t* taps;
+
+  int64_t distance() const { return row; }
+  int64_t tap(int64_t t) const { return taps[t]; }
+};
+
+/// A matrix whose rows are read where they are: it is only looked at, which brings it nearer.
+struct OperandInPlace {
+  const SampledProduct& product;
+  int64_t row;  // distances
+  int64_t channel;
+  int64_t reach;  // of the taps
+  int64_t first = 0;
+  int64_t first_depth = 0;
+  bool finite = true;
+
+  explicit OperandInPlace(const SampledProduct& p)
+      : product(p),
+        row(p.rows > 1 ? p.a_side[1] - p.a_side[0] : 0),
+        channel(p.depth > p.b.taps ? p.a_depth[p.b.taps] - p.a_depth[0] : 0),
+        reach(p.a_depth[p.b.taps - 1] - p.a_depth[0] + 1) {}
+
+  template <int>
+  void prepare(int64_t i, int64_t rows, int64_t p, int64_t depth) {
+    first = i;
+    first_depth = p;
+    const int64_t channels = depth / product.b.taps;
+    const float* from = product.a + product.a_side[i] + product.a_depth[p];
+    const bool by_row = row > channel;
+    const int64_t far = by_row ? row : channel;
+    const int64_t count = by_row ? rows : channels;
+    const int64_t length = by_row ? (channels - 1) * channel + reach : (rows - 1) * row + reach;
+    for (int64_t k = 0; k < count; ++k) {
+      finite = finite && are_finite(from + k * far, length);
+    }
+  }
+
+  RowsInPlace rows(int64_t r) const {
+    const int64_t channels = product.a_depth[first_depth] - product.a_depth[0];
+    return {product.a + product.a_side[first + r] + channels, channel, row, product.a_depth};
+  }
+};
+
+/// Samples as the columns of a product, as vectors of the copy.
+template <class T>
+class SampledVectors {
+ public:
+  SampledVectors(const SampledProduct& product, const Scratch& scratch)
+      : s_(product.b),
+        first_place_(product.first),
+        scratch_(scratch),
+        copy_(product.b, scratch.taps, scratch.copy) {}
+
+  template <int>
+  void prepare(int64_t first, int64_t count, int64_t p, int64_t depth) {
+    first_ = first_place_ + first;
+    count_ = count;
+    channels_ = depth / s_.taps;
+    listed_ = -1;
+    copy_.make(first_, count, p / s_.taps, channels_, scratch_.side);
+  }
+
+  /// `Rows` are those of a tile.
+  template <class Rows>
+  struct Operands {
+    Rows rows;
+    const float* vectors[T::kVectors];
+    const int32_t* taps;     // that are not beside the image everywhere
+    const int32_t* offsets;  // of them
+    int64_t count;
+    int64_t channels;
+    int64_t area;
+
+    template <class Step>
+    void each(const Step& step) const {
+      const float* a = rows.data;
+      int64_t channel = 0;
+      for (int64_t c = 0; c < channels; ++c) {
+        for (int64_t t = 0; t < count; ++t) {
+          const float* row = a + rows.tap(taps[t]);
+          const int64_t offset = channel + offsets[t];
+          step([&](int r) { return row[r * rows.distance()]; },
+               [&](int v) { return vectors[v] + offset; });
+        }
+        a += rows.channel;
+        channel += area;
       }
-      tap = tap + 1 == s_.taps ? 0 : tap + 1;
     }
-    list[0] = found;
-    return {list + 1, found};
+  };
+
+  template <class Rows>
+  Operands<Rows> operands(int64_t c, const Rows& rows) {
+    if (c != listed_) {
+      list_taps(c);
+    }
+    Operands<Rows> operands{rows,   {},        scratch_.list, scratch_.list + s_.taps,
+                            found_, channels_, copy_.area()};
+    for (int64_t v = 0; v < T::kVectors; ++v) {
+      // A vector beyond the last place is computed, but not kept.
+      const int64_t place = c + v * T::kLanes < count_ ? c + v * T::kLanes : c;
+      operands.vectors[v] = copy_.memory() + scratch_.side[place];
+    }
+    return operands;
+  }
+
+ private:
+  void list_taps(int64_t c) {
+    const int64_t count = count_ - c < T::kColumns ? count_ - c : T::kColumns;
+    found_ = 0;
+    for (int64_t t = 0; t < s_.taps; ++t) {
+      if (!s_.by_place ||
+          reaches(t, (first_ + c) / s_.images, (first_ + c + count - 1) / s_.images)) {
+        scratch_.list[found_] = static_cast<int32_t>(t);
+        scratch_.list[s_.taps + found_] = copy_.taps()[t];
+        ++found_;
+      }
+    }
+    listed_ = c;
   }
 
   bool reaches(int64_t tap, int64_t first_place, int64_t last_place) const {
@@ -390,49 +592,185 @@ class SampleOperand {
   }
 
   const Samples& s_;
-  int64_t first_;
-  bool places_are_depth_;
-  int32_t* places_;   // of the copy
-  int32_t* samples_;  // of channels and taps, in the copy
-  int32_t* taps_;
-  int32_t* listed_;  // samples_ of a list
-  int32_t* lists_;   // for each panel: how many depths, and which
-  float* copy_;
-  int64_t part_width_;
-  int64_t row_;
+  int64_t first_place_;
+  Scratch scratch_;
+  Copy copy_;
+  int64_t first_ = 0;  // place of the block
+  int64_t count_ = 0;
+  int64_t channels_ = 0;
+  int64_t listed_ = -1;  // the column whose taps are listed
+  int64_t found_ = 0;
 };
 
+/// Samples as the rows of a product, as elements of the copy; the sum goes over places.
+template <class T>
+class SampledElements {
+ public:
+  SampledElements(const SampledProduct& product, const Scratch& scratch)
+      : s_(product.b),
+        first_sample_(product.first),
+        scratch_(scratch),
+        copy_(product.b, scratch.taps, scratch.copy) {}
+
+  template <int>
+  void prepare(int64_t first, int64_t count, int64_t p, int64_t depth) {
+    const Channels channels(s_, first_sample_ + first, count);
+    copy_.make(p, depth, channels.first, channels.count, scratch_.depths);
+    copy_.find_samples(first_sample_ + first, count, scratch_.side);
+    count_ = count;
+  }
+
+  struct Operands {
+    const float* rows[T::kRows];
+    const int32_t* places;
+    const float* b;  // [place][columns of a tile]
+    int64_t depth;
+
+    template <class Step>
+    void each(const Step& step) const {
+      const float* columns = b;
+      for (int64_t p = 0; p < depth; ++p) {
+        const int64_t place = places[p];
+        step([&](int r) { return rows[r][place]; }, [=](int v) { return columns + v * T::kLanes; });
+        columns += T::kColumns;
+      }
+    }
+  };
+
+  Operands operands(int64_t r, const float* b, int64_t depth) const {
+    Operands operands{{}, scratch_.depths, b, depth};
+    for (int64_t i = 0; i < T::kRows; ++i) {
+      operands.rows[i] = copy_.memory() + scratch_.side[r + i < count_ ? r + i : r];
+    }
+    return operands;
+  }
+
+ private:
+  const Samples& s_;
+  int64_t first_sample_;
+  Scratch scratch_;
+  Copy copy_;
+  int64_t count_ = 0;
+};
+
+/// Rows at a distance, columns by a table.
 struct TableResult {
   float* data;
   int64_t row;
   const int32_t* column;
 
-  template <class T>
-  void multiply(int64_t i, int64_t count, int64_t j, int64_t columns, const float* a,
-                const float* b, Depths depths, bool add) const {
+  template <class T, class Operands>
+  void multiply(int64_t i, int64_t count, int64_t j, int64_t columns, const Operands& operands,
+                bool add) const {
     float* to = data + i * row;
     if (columns == T::kColumns && is_run(column + j, T::kColumns)) {
-      T::multiply_rows(count, a, b, depths, to + column[j], row, add);
+      T::multiply_rows(count, operands, to + column[j], row, add);
       return;
     }
-    multiply_apart<T>(count, columns, a, b, depths, add,
+    multiply_apart<T>(count, columns, operands, add,
                       [&](int64_t y, int64_t x) -> float& { return to[y * row + column[j + x]]; });
   }
 };
 
-/// By place, with narrow tiles: their columns have more zeros in common.
-template <class T, class Narrow>
-bool multiply_samples(const SampledProduct& product, float* scratch) {
-  const auto multiply = [&](auto tile) {
-    TableOperand a{product.a, product.a_row, product.a_depth};
-    SampleOperand samples(product, scratch + kProductScratch);
-    multiply_blocks<decltype(tile)>(
-        a, samples, TableResult{product.result, product.result_row, product.result_column},
-        {product.rows, product.columns, product.depth}, product.block, scratch,
-        scratch + product.block.rows * product.block.depth);
+/// Rows by a table, columns at a distance.
+struct TransposedResult {
+  float* data;
+  const int32_t* row;
+  int64_t column;
+
+  template <class T, class Operands>
+  void multiply(int64_t i, int64_t count, int64_t j, int64_t columns, const Operands& operands,
+                bool add) const {
+    float* to = data + j * column;
+    if (count < T::kRows || columns < T::kColumns || !is_run(row + i, T::kRows)) {
+      multiply_apart<T>(count, columns, operands, add, [&](int64_t y, int64_t x) -> float& {
+        return to[row[i + y] + x * column];
+      });
+      return;
+    }
+    constexpr int kPadded = (T::kRows + 7) / 8 * 8;
+    float tile[kPadded * T::kColumns];
+    float turned[8 * kPadded];
+    T::multiply_rows(count, operands, tile, T::kColumns, false);
+    to += row[i];
+    for (int x = 0; x < T::kColumns; x += 8) {
+      for (int y = 0; y < kPadded; y += 8) {
+        const float* rows[8];
+        for (int r = 0; r < 8; ++r) {
+          rows[r] = tile + (y + r) * T::kColumns + x;
+        }
+        transpose(rows, turned + y, kPadded);
+      }
+      for (int c = 0; c < 8; ++c, to += column) {
+        for (int y = 0; y < T::kRows; ++y) {
+          to[y] = add ? to[y] + turned[c * kPadded + y] : turned[c * kPadded + y];
+        }
+      }
+    }
+  }
+};
+
+template <class T>
+bool multiply_packed(const SampledProduct& product, const Scratch& scratch) {
+  TableOperand a{product.a, product.a_side, product.a_depth, scratch.a};
+  PackedSamples samples(product, scratch);
+  multiply_blocks<T>(a, samples, TableResult{product.result, product.result_a, product.result_b},
+                     {product.rows, product.columns, product.depth}, product.block,
+                     [&](int64_t r, int64_t c, int64_t depth) {
+                       return PackedOperands<T>{scratch.a + r * depth, scratch.b + c * depth,
+                                                depth};
+                     });
+  return a.finite;
+}
+
+template <class T>
+bool multiply_vectors(const SampledProduct& product, const Scratch& scratch) {
+  SampledVectors<T> samples(product, scratch);
+  const TableResult result{product.result, product.result_a, product.result_b};
+  const Extent size{product.rows, product.columns, product.depth};
+  if (product.a_in_place) {
+    OperandInPlace a(product);
+    multiply_blocks<T>(a, samples, result, size, product.block, [&](int64_t r, int64_t c, int64_t) {
+      return samples.operands(c, a.rows(r));
+    });
     return a.finite;
-  };
-  return product.b.by_place ? multiply(Narrow()) : multiply(T());
+  }
+  TableOperand a{product.a, product.a_side, product.a_depth, scratch.a};
+  multiply_blocks<T>(
+      a, samples, result, size, product.block, [&](int64_t r, int64_t c, int64_t depth) {
+        return samples.operands(c, PackedRows<T>{scratch.a + r * depth, product.b.taps * T::kRows});
+      });
+  return a.finite;
+}
+
+template <class T>
+bool multiply_elements(const SampledProduct& product, const Scratch& scratch) {
+  TableOperand a{product.a, product.a_side, product.a_depth, scratch.a};
+  SampledElements<T> samples(product, scratch);
+  multiply_blocks<T>(samples, a,
+                     TransposedResult{product.result, product.result_b, product.result_a},
+                     {product.rows, product.columns, product.depth}, product.block,
+                     [&](int64_t r, int64_t c, int64_t depth) {
+                       return samples.operands(r, scratch.a + c * depth, depth);
+                     });
+  return a.finite;
+}
+
+/// `Narrow`, where tiles of few places have more taps beside the image in common.
+template <class T, class Narrow>
+bool multiply_samples(const SampledProduct& product, float* memory) {
+  const Scratch scratch(product, memory);
+  switch (product.sampling) {
+    case Sampling::packed:
+      return multiply_packed<T>(product, scratch);
+    case Sampling::elements:
+      return multiply_elements<T>(product, scratch);
+    case Sampling::vectors:
+      break;
+  }
+  return product.b.by_place && product.b.grid_height * product.b.grid_width <= kFewPlaces
+             ? multiply_vectors<Narrow>(product, scratch)
+             : multiply_vectors<T>(product, scratch);
 }
 
 }  // namespace

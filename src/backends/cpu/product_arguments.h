@@ -57,8 +57,9 @@ struct Samples {
   int64_t first_x = 0;
   int64_t reach_y = 0;  // rows from the first to the last tap
   int64_t reach_x = 0;
-  /// The columns of the matrix are in the order of places, then images: in grids of a few places,
-  /// many taps of a place are beside the image, and need not be multiplied.
+  /// Places are in the order of images, rows, columns, or else of rows, columns, images. Then
+  /// vectors of places that follow each other are there in narrow grids too, and in low ones all
+  /// places of a tile have taps beside the image, which need not be multiplied.
   bool by_place = false;
 
   /// A row is copied in parts, one for each column of a step that a tap may read.
@@ -66,29 +67,48 @@ struct Samples {
   int64_t copied_width() const { return grid_width - 1 + (reach_x + step_x - 1) / step_x; }
 };
 
-/// result[rows, columns] = a[rows, depth] * samples[depth, columns], or with the samples
-/// transposed.
+/// Grids of so few places are low.
+constexpr int64_t kFewPlaces = 16;
+
+/// How samples are read: packed, like the operands of any product, or from the copy of the images.
+enum class Sampling {
+  packed,
+  vectors,   // of places that follow each other
+  elements,  // the sum goes over the places
+};
+
+/// A product of a matrix `a` with samples, which are its columns; if they are read as elements, its
+/// rows. A sum over places means that rows or columns are channels and taps, else they are places.
 struct SampledProduct {
+  Sampling sampling = Sampling::packed;
+  bool sum_over_places = false;
   const float* a = nullptr;
-  const int32_t* a_row = nullptr;  // a[r, d] is at a_row[r] + a_depth[d]
+  const int32_t* a_side = nullptr;  // an element is at a_side[row or column] + a_depth[depth]
   const int32_t* a_depth = nullptr;
+  bool a_in_place = false;  // not packed: vectors only, rows and channels at one distance each
   Samples b;
-  bool places_are_depth = false;  // transposed
-  int64_t first_column = 0;
+  int64_t first = 0;  // place, or sample
   float* result = nullptr;
-  int64_t result_row = 0;  // stride
-  const int32_t* result_column = nullptr;
+  int64_t result_a = 0;               // distance along the side of `a`
+  const int32_t* result_b = nullptr;  // offsets along the other
   int64_t rows = 0;
   int64_t columns = 0;
   int64_t depth = 0;
-  Extent block;  // what is packed at a time
-};
+  Extent block;  // what is prepared at a time
 
-/// Places, and samples of a place, that are packed at a time at most.
-constexpr int64_t kSampledPlaces = 1024;
-/// Tables of them: places, samples, taps, depths; and lists of depths for panels of 16 columns.
-constexpr int64_t kSampleTables =
-    4 * kSampledPlaces + kProductColumns / 16 * kProductDepth + kProductColumns / 16;
+  bool samples_are_rows() const { return sampling == Sampling::elements; }
+  /// Floats that are packed for a block, of `a` and of the samples.
+  int64_t packed_a() const {
+    return a_in_place ? 0 : block.depth * (samples_are_rows() ? block.columns : block.rows);
+  }
+  int64_t packed_b() const {
+    return sampling == Sampling::packed ? block.depth * block.columns : 0;
+  }
+  /// Places and samples of a block, and three for each tap.
+  int64_t tables() const {
+    return block.depth + (samples_are_rows() ? block.rows : block.columns) + 3 * b.taps;
+  }
+};
 
 void multiply_avx2(const ProductBlock& block, float* scratch);
 void multiply_avx512(const ProductBlock& block, float* scratch);

@@ -9,20 +9,16 @@
 namespace torch_lazy {
 namespace {
 
-/// The first `count` depths, or those of a list.
-struct Depths {
-  const int32_t* list;
-  int64_t count;
-};
-
 /// Tiles of kHeight x (kVectors * kLanes) elements. They and the operands they need at a time fit
 /// into the registers.
-template <int kLanes, int kVectors, int kHeight>
+template <int kLaneCount, int kVectorCount, int kHeight>
 struct Tile {
-  typedef float Vector __attribute__((vector_size(kLanes * sizeof(float))));
+  static constexpr int kLanes = kLaneCount;
+  static constexpr int kVectors = kVectorCount;
   static constexpr int kRows = kHeight;
   static constexpr int kColumns = kLanes * kVectors;
   static constexpr int kTile = kRows * kColumns;
+  typedef float Vector __attribute__((vector_size(kLanes * sizeof(float))));
 
   static Vector load(const float* from) {
     Vector vector;
@@ -30,11 +26,10 @@ struct Tile {
     return vector;
   }
 
-  /// result (+)= a * b, where a is packed as [depth][kRows] and b as [depth][kColumns]; b has only
-  /// those of a's depths that are listed.
-  template <int rows, bool listed>
-  static void multiply(const float* a, const float* b, Depths depths, float* result,
-                       int64_t row_stride, bool add) {
+  /// result (+)= a * b. `operands` goes through the depth: for each it gives the elements of a's
+  /// rows, left(r), and where vectors of b are, right(v).
+  template <int rows, class Operands>
+  static void multiply(const Operands& operands, float* result, int64_t row_stride, bool add) {
     Vector sums[rows][kVectors];
 #pragma GCC unroll 16
     for (int r = 0; r < rows; ++r) {
@@ -43,23 +38,21 @@ struct Tile {
         sums[r][v] = Vector{};
       }
     }
-    for (int64_t p = 0; p < depths.count; ++p) {
-      const float* column = a + (listed ? depths.list[p] : p) * kRows;
-      Vector right[kVectors];
+    operands.each([&](const auto& left, const auto& right) __attribute__((always_inline)) {
+      Vector vectors[kVectors];
 #pragma GCC unroll 4
       for (int v = 0; v < kVectors; ++v) {
-        right[v] = load(b + v * kLanes);
+        vectors[v] = load(right(v));
       }
 #pragma GCC unroll 16
       for (int r = 0; r < rows; ++r) {
-        const Vector left = column[r] - Vector{};
+        const Vector element = left(r) - Vector{};
 #pragma GCC unroll 4
         for (int v = 0; v < kVectors; ++v) {
-          sums[r][v] += left * right[v];
+          sums[r][v] += element * vectors[v];
         }
       }
-      b += kColumns;
-    }
+    });
 #pragma GCC unroll 16
     for (int r = 0; r < rows; ++r) {
 #pragma GCC unroll 4
@@ -71,17 +64,32 @@ struct Tile {
     }
   }
 
-  template <int rows = kRows>
-  static void multiply_rows(int64_t count, const float* a, const float* b, Depths depths,
-                            float* result, int64_t row_stride, bool add) {
-    if (count != rows) {
-      if constexpr (rows > 1) {
-        multiply_rows<rows - 1>(count, a, b, depths, result, row_stride, add);
-      }
-    } else if (depths.list) {
-      multiply<rows, true>(a, b, depths, result, row_stride, add);
-    } else {
-      multiply<rows, false>(a, b, depths, result, row_stride, add);
+  template <int rows = kRows, class Operands>
+  static void multiply_rows(int64_t count, const Operands& operands, float* result,
+                            int64_t row_stride, bool add) {
+    if (count == rows) {
+      multiply<rows>(operands, result, row_stride, add);
+    } else if constexpr (rows > 1) {
+      multiply_rows<rows - 1>(count, operands, result, row_stride, add);
+    }
+  }
+};
+
+/// a as [depth][rows of a tile], b as [depth][columns of a tile].
+template <class T>
+struct PackedOperands {
+  const float* a;
+  const float* b;
+  int64_t depth;
+
+  template <class Step>
+  void each(const Step& step) const {
+    const float* rows = a;
+    const float* columns = b;
+    for (int64_t p = 0; p < depth; ++p) {
+      step([=](int r) { return rows[r]; }, [=](int v) { return columns + v * T::kLanes; });
+      rows += T::kRows;
+      columns += T::kColumns;
     }
   }
 };
@@ -171,22 +179,21 @@ struct StridedOperand {
   const float* data;
   int64_t stride;
   int64_t depth_stride;
+  float* packed;
 
   template <int width>
-  void pack(int64_t first, int64_t count, int64_t p, int64_t depth, float* to) const {
-    torch_lazy::pack<width>(data + first * stride + p * depth_stride, stride, depth_stride, count,
-                            depth, to);
+  void prepare(int64_t first, int64_t count, int64_t p, int64_t depth) const {
+    pack<width>(data + first * stride + p * depth_stride, stride, depth_stride, count, depth,
+                packed);
   }
-
-  Depths depths(int64_t, int64_t depth) const { return {nullptr, depth}; }
 };
 
 /// A tile that is not written where it lies: `at(row, column)` is the element of the result.
-template <class T, class At>
-void multiply_apart(int64_t rows, int64_t columns, const float* a, const float* b, Depths depths,
-                    bool add, const At& at) {
+template <class T, class Operands, class At>
+void multiply_apart(int64_t rows, int64_t columns, const Operands& operands, bool add,
+                    const At& at) {
   float tile[T::kTile];
-  T::multiply_rows(rows, a, b, depths, tile, T::kColumns, false);
+  T::multiply_rows(rows, operands, tile, T::kColumns, false);
   for (int64_t y = 0; y < rows; ++y) {
     for (int64_t x = 0; x < columns; ++x) {
       float& element = at(y, x);
@@ -201,38 +208,37 @@ struct StridedResult {
   float* data;
   int64_t row;
 
-  template <class T>
-  void multiply(int64_t i, int64_t count, int64_t j, int64_t columns, const float* a,
-                const float* b, Depths depths, bool add) const {
+  template <class T, class Operands>
+  void multiply(int64_t i, int64_t count, int64_t j, int64_t columns, const Operands& operands,
+                bool add) const {
     float* to = data + i * row + j;
     if (columns == T::kColumns) {
-      T::multiply_rows(count, a, b, depths, to, row, add);
+      T::multiply_rows(count, operands, to, row, add);
       return;
     }
-    multiply_apart<T>(count, columns, a, b, depths, add,
+    multiply_apart<T>(count, columns, operands, add,
                       [&](int64_t y, int64_t x) -> float& { return to[y * row + x]; });
   }
 };
 
-/// `packed_a` has room for rows * depth elements of a block, `packed_b` for columns * depth.
-template <class T, class Left, class Right, class Result>
+/// `left` and `right` prepare what a block needs of them; `operands(r, c, depth)` are those of the
+/// tile at row r and column c of the block.
+template <class T, class Left, class Right, class Result, class OfTile>
 void multiply_blocks(Left& left, Right& right, const Result& result, Extent size, Extent block,
-                     float* packed_a, float* packed_b) {
+                     const OfTile& operands) {
   for (int64_t j = 0; j < size.columns; j += block.columns) {
     const int64_t columns = size.columns - j < block.columns ? size.columns - j : block.columns;
     for (int64_t p = 0; p < size.depth; p += block.depth) {
       const int64_t depth = size.depth - p < block.depth ? size.depth - p : block.depth;
-      right.template pack<T::kColumns>(j, columns, p, depth, packed_b);
+      right.template prepare<T::kColumns>(j, columns, p, depth);
       for (int64_t i = 0; i < size.rows; i += block.rows) {
         const int64_t rows = size.rows - i < block.rows ? size.rows - i : block.rows;
-        left.template pack<T::kRows>(i, rows, p, depth, packed_a);
+        left.template prepare<T::kRows>(i, rows, p, depth);
         for (int64_t c = 0; c < columns; c += T::kColumns) {
           const int64_t width = columns - c < T::kColumns ? columns - c : T::kColumns;
-          const Depths depths = right.depths(c / T::kColumns, depth);
           for (int64_t r = 0; r < rows; r += T::kRows) {
             const int64_t height = rows - r < T::kRows ? rows - r : T::kRows;
-            result.template multiply<T>(i + r, height, j + c, width, packed_a + r * depth,
-                                        packed_b + c * depth, depths, p > 0);
+            result.template multiply<T>(i + r, height, j + c, width, operands(r, c, depth), p > 0);
           }
         }
       }
@@ -243,12 +249,15 @@ void multiply_blocks(Left& left, Right& right, const Result& result, Extent size
 template <class T>
 void multiply_block(const ProductBlock& block, float* scratch) {
   static_assert(kProductRows % T::kRows == 0 && kProductColumns % T::kColumns == 0);
-  StridedOperand left{block.a, block.a_row, block.a_depth};
-  StridedOperand right{block.b, block.b_column, block.b_depth};
-  multiply_blocks<T>(left, right, StridedResult{block.result, block.result_row},
-                     {block.rows, block.columns, block.depth},
-                     {kProductRows, kProductColumns, kProductDepth}, scratch,
-                     scratch + kProductRows * kProductDepth);
+  StridedOperand left{block.a, block.a_row, block.a_depth, scratch};
+  StridedOperand right{block.b, block.b_column, block.b_depth,
+                       scratch + kProductRows * kProductDepth};
+  multiply_blocks<T>(
+      left, right, StridedResult{block.result, block.result_row},
+      {block.rows, block.columns, block.depth}, {kProductRows, kProductColumns, kProductDepth},
+      [&](int64_t r, int64_t c, int64_t depth) {
+        return PackedOperands<T>{left.packed + r * depth, right.packed + c * depth, depth};
+      });
 }
 
 }  // namespace
