@@ -5,14 +5,12 @@ set of their shapes, and what that recorded is run from then on. Arguments may b
 the real device or lazy ones.
 """
 
-import contextlib
-import gc
 import importlib.abc
 import importlib.util
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -21,6 +19,7 @@ from torch.fx.node import map_aggregate, map_arg
 
 from torch_lazy import _C
 from torch_lazy.compile import CompileWarning
+from torch_lazy.dynamo_shortcuts import no_garbage, no_texts_of_graphs, take_shortcuts_for
 from torch_lazy.partition import partition
 
 NAME = "torch_lazy"
@@ -46,8 +45,10 @@ def backend(module: torch.fx.GraphModule, inputs: Sequence[Any], **options: Any)
         )
     if any(isinstance(x, (list, tuple, dict)) for x in inputs):
         return flatten_graph_inputs(module, inputs, backend)
+    take_shortcuts_for(backend)  # again, where torch._dynamo.reset() was called
     # Graphs are run as they are: nobody needs the Python code of their modules.
-    with _no_garbage(), _use_lazy_graph_module(config.use_lazy_graph_module):
+    lazily = _use_lazy_graph_module(config.use_lazy_graph_module)
+    with no_garbage(), no_texts_of_graphs(), lazily:
         compiled = aot_module_simplified(
             module,
             inputs,
@@ -58,27 +59,6 @@ def backend(module: torch.fx.GraphModule, inputs: Sequence[Any], **options: Any)
             keep_inference_input_mutations=True,
         )
     return disable(compiled)
-
-
-@contextlib.contextmanager
-def _no_garbage() -> Iterator[None]:
-    """Nothing looks for garbage: one look at everything takes 0.2 s, where AOTAutograd takes 1.
-
-    What exists already is set aside meanwhile, after which the count of objects that makes the next
-    look due begins anew; else it would come as soon as it may. What others have set aside stays.
-    """
-    enabled = gc.isenabled()
-    aside = gc.get_freeze_count() == 0
-    gc.disable()
-    if aside:
-        gc.freeze()
-    try:
-        yield
-    finally:
-        if aside:
-            gc.unfreeze()
-        if enabled:
-            gc.enable()
 
 
 def _compile_forward(module: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
@@ -294,6 +274,7 @@ def register() -> None:
 def _register_in(registry: Any) -> None:
     if NAME not in registry._COMPILER_FNS:
         registry.register_backend(compiler_fn=backend, name=NAME)
+        take_shortcuts_for(backend)
 
 
 class _WhenImported(importlib.abc.MetaPathFinder):

@@ -1,12 +1,10 @@
 """What the Dynamo backend does to a graph before it is cut: equal calls become one."""
 
-import gc
 import subprocess
 import sys
 
 import pytest
 import torch
-from torch import nn
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from torch_lazy import dynamo_backend
@@ -115,39 +113,3 @@ def test_no_code_is_made_of_graphs(monkeypatch):
     x = torch.rand(3, requires_grad=True)
     torch.compile(lambda x: x.exp().sin().sum(), backend="torch_lazy")(x).backward()
     assert [module._needs_recompile() for module in modules] == [True, True]
-
-
-@pytest.mark.parametrize("enabled", [True, False])
-@pytest.mark.parametrize("frozen", [True, False])
-def test_the_garbage_collector_is_left_as_it_was(enabled, frozen):
-    def state():
-        return gc.isenabled(), gc.get_freeze_count() > 0
-
-    class Wrong(nn.Module):
-        def forward(self, x):
-            return torch.ops.torch_lazy_test_partition.fails(x)
-
-    library = torch.library.Library("torch_lazy_test_partition", "FRAGMENT")
-    library.define("fails(Tensor x) -> Tensor")
-    during = []
-
-    def fails(x):
-        during.append(state())
-        if len(during) > 1:
-            raise ValueError("no shape")
-        return torch.empty_like(x)
-
-    library.impl("fails", fails, "Meta")
-    was = gc.isenabled()
-    (gc.enable if enabled else gc.disable)()
-    (gc.freeze if frozen else gc.unfreeze)()
-    try:
-        torch._dynamo.reset()
-        with pytest.raises(Exception, match="no shape"):
-            torch.compile(Wrong(), backend="torch_lazy")(torch.ones(2, requires_grad=True))
-        assert during == [(enabled, frozen), (False, True)]
-        assert state() == (enabled, frozen)
-    finally:
-        gc.unfreeze()
-        (gc.enable if was else gc.disable)()
-        library._destroy()
