@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <atomic>
 #include <limits>
+#include <numeric>
 #include <vector>
 
 namespace torch_lazy {
@@ -43,7 +44,7 @@ constexpr int64_t kMostCopied = 1 << 20;
 constexpr int64_t kBestCopied = 1 << 17;  // leaves room for others in the cache
 
 /// For so few places it does not pay to pack weights.
-constexpr int64_t kFewColumns = 256;
+constexpr int64_t kFewColumns = 512;
 
 /// Samples of a place that are multiplied at a time.
 constexpr int64_t kDeepest = 2400;
@@ -189,17 +190,36 @@ bool run(Job& job) {
   return finite;
 }
 
-/// Chooses how places are ordered and read; returns their offsets in `grid`.
+/// Chooses how places are ordered and read; returns their offsets in `grid`. Rows may be wider than
+/// the grid, so that they fill vectors.
 Table choose_places(Job& job, const Planes& grid) {
   constexpr int64_t kLanes = 16;
   constexpr int64_t kMostImages = 64;
   const int64_t images = grid.sizes[0];
   const int64_t width = grid.sizes[3];
+  const auto filled = [&](int64_t unit) {
+    const int64_t step = kLanes / std::gcd(unit, kLanes);
+    return ceil_div(width, step) * step;
+  };
+  const auto is_near = [&](int64_t wide) { return (wide - width) * 7 <= width; };
   Samples& s = job.product.b;
-  s.by_place = width % kLanes != 0 && images * width % kLanes == 0 && images <= kMostImages &&
+  s.by_place = filled(1) != width && is_near(filled(images)) && images <= kMostImages &&
                job.tap_y.size() > 1;
-  job.product.sampling = s.by_place || width % kLanes == 0 ? Sampling::vectors : Sampling::packed;
-  return s.by_place ? offsets(grid, {2, 3, 0}) : offsets(grid, {0, 2, 3});
+  const int64_t chosen = filled(s.by_place ? images : 1);
+  if (is_near(chosen)) {
+    job.product.sampling = Sampling::vectors;
+    s.grid_width = chosen;
+  }
+  Planes wide = grid;
+  wide.sizes[3] = s.grid_width;
+  Table table = s.by_place ? offsets(wide, {2, 3, 0}) : offsets(wide, {0, 2, 3});
+  const int64_t unit = s.by_place ? images : 1;
+  for (size_t i = 0; i < table.size() && s.grid_width > width; ++i) {
+    if (static_cast<int64_t>(i) / unit % s.grid_width >= width) {
+      table[i] = kNowhere;
+    }
+  }
+  return table;
 }
 
 /// The input at the places of the output.
@@ -240,7 +260,8 @@ Job weight_job(const Planes& output, const Planes& input, const Planes& weight,
   sample_input(job, input, weight, output, g);
   job.product.sum_over_places = true;
   const int64_t places = output.sizes[0] * output.sizes[2] * output.sizes[3];
-  job.product.sampling = places > kFewColumns ? Sampling::elements : Sampling::packed;
+  constexpr int64_t kFewPlaces = 256;
+  job.product.sampling = places > kFewPlaces ? Sampling::elements : Sampling::packed;
   job.product.a = output.data;
   job.a_side = offsets(output, {1});
   job.a_depth = offsets(output, {0, 2, 3});
@@ -355,6 +376,9 @@ struct Operands {
         weight(kind == Convolution::Kind::weight_gradient ? out : b),
         output(kind == Convolution::Kind::forward ? out : a) {}
 
+  int64_t places() const { return output.sizes[0] * output.sizes[2] * output.sizes[3]; }
+  int64_t taps() const { return weight.sizes[2] * weight.sizes[3]; }
+
   /// Input and output along their channels, the weight along its outputs.
   Operands of_group(int64_t group, int64_t groups) const {
     const int64_t inputs = input.sizes[1] / groups;
@@ -395,12 +419,17 @@ void convolve_with_pytorch(const compile::Product& product, float* a, float* b, 
   result.copy_(weight ? std::get<1>(gradients) : std::get<0>(gradients));
 }
 
-/// PyTorch's forward convolutions are faster where the weights are small against the images, and
-/// their bits do not depend on the number of threads. Those of its gradients do.
-bool is_worth_it(const Convolution& convolution, int64_t places) {
+/// PyTorch's convolutions are faster where the weights are small against the images.
+bool is_better_here(const Operands& operands) {
   constexpr int64_t kFewPlaces = 64;
-  return convolution.kind != Convolution::Kind::forward || places <= kFewPlaces ||
-         settings().products == ProductMode::own;
+  return operands.places() <= kFewPlaces || settings().products == ProductMode::own;
+}
+
+/// Both gradients are computed here, as the bits of PyTorch's depend on the number of threads; but
+/// on Intel's processors, which it was written for, only where that is better.
+bool is_better_with_pytorch(const Convolution& convolution, const Operands& operands) {
+  return convolution.kind == Convolution::Kind::input_gradient && is_for_pytorch() &&
+         !is_better_here(operands);
 }
 
 }  // namespace
@@ -413,12 +442,13 @@ bool has_convolution(const compile::Product& product) {
       return false;
     }
   }
+  if (convolution.kind == Convolution::Kind::forward && all.taps() > 1 && !is_better_here(all)) {
+    return false;
+  }
   const auto& [input, weight, output] = all;
-  const int64_t places = output.sizes[0] * output.sizes[2] * output.sizes[3];
-  const int64_t taps = weight.sizes[2] * weight.sizes[3];
-  if (!is_worth_it(convolution, places) ||
-      !has_product(weight.sizes[0] / convolution.groups, places, weight.sizes[1] * taps) ||
-      taps > kDeepest || !fits(input) || !fits(weight) || !fits(output)) {
+  if (!can_multiply(weight.sizes[0] / convolution.groups, all.places(),
+                    weight.sizes[1] * all.taps()) ||
+      all.taps() > kDeepest || !fits(input) || !fits(weight) || !fits(output)) {
     return false;
   }
   const auto [i, w, o] = all.of_group(0, convolution.groups);
@@ -433,6 +463,10 @@ bool has_convolution(const compile::Product& product) {
 void convolve(const compile::Product& product, float* a, float* b, float* out) {
   const Convolution& convolution = *product.convolution;
   const Operands all(product, a, b, out);
+  if (is_better_with_pytorch(convolution, all)) {
+    convolve_with_pytorch(product, a, b, out);
+    return;
+  }
   bool finite = true;
   for (int64_t g = 0; g < convolution.groups; ++g) {
     const auto [input, weight, output] = all.of_group(g, convolution.groups);

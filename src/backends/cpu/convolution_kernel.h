@@ -667,8 +667,10 @@ struct TableResult {
       T::multiply_rows(count, operands, to + column[j], row, add);
       return;
     }
-    multiply_apart<T>(count, columns, operands, add,
-                      [&](int64_t y, int64_t x) -> float& { return to[y * row + column[j + x]]; });
+    multiply_apart<T>(count, columns, operands, add, [&](int64_t y, int64_t x) {
+      const int32_t offset = column[j + x];
+      return offset == kNowhere ? nullptr : to + y * row + offset;
+    });
   }
 };
 
@@ -683,9 +685,8 @@ struct TransposedResult {
                 bool add) const {
     float* to = data + j * column;
     if (count < T::kRows || columns < T::kColumns || !is_run(row + i, T::kRows)) {
-      multiply_apart<T>(count, columns, operands, add, [&](int64_t y, int64_t x) -> float& {
-        return to[row[i + y] + x * column];
-      });
+      multiply_apart<T>(count, columns, operands, add,
+                        [&](int64_t y, int64_t x) { return to + row[i + y] + x * column; });
       return;
     }
     constexpr int kPadded = (T::kRows + 7) / 8 * 8;
@@ -768,7 +769,7 @@ bool multiply_samples(const SampledProduct& product, float* memory) {
     case Sampling::vectors:
       break;
   }
-  return product.b.by_place && product.b.grid_height * product.b.grid_width <= kFewPlaces
+  return product.b.by_place && product.b.grid_height * product.b.grid_width <= kLowGrid
              ? multiply_vectors<Narrow>(product, scratch)
              : multiply_vectors<T>(product, scratch);
 }

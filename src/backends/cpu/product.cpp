@@ -25,8 +25,7 @@ const ProductKernels* find_kernels() {
   return !old && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? &avx2 : nullptr;
 }
 
-/// The library that PyTorch's wheels multiply with is Intel's.
-bool has_better_ones() {
+bool is_intel() {
   return __builtin_cpu_is("intel");
 }
 #else
@@ -34,8 +33,8 @@ const ProductKernels* find_kernels() {
   return nullptr;
 }
 
-bool has_better_ones() {
-  return true;
+bool is_intel() {
+  return false;
 }
 #endif
 
@@ -69,10 +68,16 @@ const ProductKernels* product_kernels() {
   return found;
 }
 
+bool is_for_pytorch() {
+  return settings().products == ProductMode::automatic && is_intel();
+}
+
 bool has_product(int64_t rows, int64_t columns, int64_t depth) {
-  const ProductMode mode = settings().products;
-  if (mode == ProductMode::aten || product_kernels() == nullptr ||
-      (mode == ProductMode::automatic && has_better_ones())) {
+  return !is_for_pytorch() && can_multiply(rows, columns, depth);
+}
+
+bool can_multiply(int64_t rows, int64_t columns, int64_t depth) {
+  if (settings().products == ProductMode::aten || product_kernels() == nullptr) {
     return false;
   }
   // Of small sides, much of a tile is of no use; what matters little has at least the same bits for

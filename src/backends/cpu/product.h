@@ -19,6 +19,12 @@ const ProductKernels* product_kernels();
 /// setting TORCH_LAZY_PRODUCTS and the size alone, and so do the bits of the result.
 bool has_product(int64_t rows, int64_t columns, int64_t depth);
 
+/// Whether they can be computed here, and the setting does not forbid it.
+bool can_multiply(int64_t rows, int64_t columns, int64_t depth);
+
+/// The library that PyTorch's wheels multiply with is Intel's, and the processor too.
+bool is_for_pytorch();
+
 /// On PyTorch's threads. The bits do not depend on their number.
 void multiply(const ProductBlock& product);
 

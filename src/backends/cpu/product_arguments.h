@@ -67,8 +67,11 @@ struct Samples {
   int64_t copied_width() const { return grid_width - 1 + (reach_x + step_x - 1) / step_x; }
 };
 
+/// Among offsets of results: one that is not kept.
+constexpr int32_t kNowhere = -1;
+
 /// Grids of so few places are low.
-constexpr int64_t kFewPlaces = 16;
+constexpr int64_t kLowGrid = 16;
 
 /// How samples are read: packed, like the operands of any product, or from the copy of the images.
 enum class Sampling {

@@ -188,7 +188,8 @@ struct StridedOperand {
   }
 };
 
-/// A tile that is not written where it lies: `at(row, column)` is the element of the result.
+/// A tile that is not written where it lies: `at(row, column)` is the element of the result, or
+/// null.
 template <class T, class Operands, class At>
 void multiply_apart(int64_t rows, int64_t columns, const Operands& operands, bool add,
                     const At& at) {
@@ -196,9 +197,11 @@ void multiply_apart(int64_t rows, int64_t columns, const Operands& operands, boo
   T::multiply_rows(rows, operands, tile, T::kColumns, false);
   for (int64_t y = 0; y < rows; ++y) {
     for (int64_t x = 0; x < columns; ++x) {
-      float& element = at(y, x);
+      float* element = at(y, x);
       const float sum = tile[y * T::kColumns + x];
-      element = add ? element + sum : sum;
+      if (element) {
+        *element = add ? *element + sum : sum;
+      }
     }
   }
 }
@@ -217,7 +220,7 @@ struct StridedResult {
       return;
     }
     multiply_apart<T>(count, columns, operands, add,
-                      [&](int64_t y, int64_t x) -> float& { return to[y * row + x]; });
+                      [&](int64_t y, int64_t x) { return to + y * row + x; });
   }
 };
 
