@@ -216,9 +216,8 @@ const std::vector<Row>& rows() {
       {"TORCH_LAZY_PRODUCTS", "auto",
        "Who multiplies matrices and convolves in compiled graphs: own (torch-lazy's kernels, for "
        "float32 with AVX2 or AVX-512), aten (PyTorch's), or auto (own where they are faster or "
-       "have "
-       "the same bits for any number of threads; PyTorch's on Intel's processors, for which its "
-       "libraries are made).",
+       "have the same bits for any number of threads; on Intel's processors, for which PyTorch's "
+       "libraries are made, convolutions with large weights and gradients of weights alone).",
        set_products, products_name},
       text("TORCH_LAZY_COMPILE_LOG", "",
            "A file to which the compiler appends what it makes of each graph, pass by pass, with "

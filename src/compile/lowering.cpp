@@ -441,10 +441,11 @@ std::string row_name(const std::string& name) {
 const OperatorRow* find_row(const OperatorInfo& op) {
   static const auto* table = [] {
     auto* made = new std::unordered_map<std::string, const OperatorRow*>();
-    for (auto rows : {pointwise_rows(), reduction_rows(), normalization_rows(), shape_rows(),
-                      foreach_rows(), product_rows(), attention_rows(), convolution_rows(),
-                      activation_rows(), arithmetic_rows(), batch_norm_rows(), indexing_rows(),
-                      loss_rows(), optimizer_rows(), scan_rows(), scatter_rows()}) {
+    for (auto rows :
+         {pointwise_rows(), reduction_rows(), normalization_rows(), shape_rows(), foreach_rows(),
+          product_rows(), attention_rows(), convolution_rows(), pooling_rows(), activation_rows(),
+          arithmetic_rows(), batch_norm_rows(), indexing_rows(), loss_rows(), optimizer_rows(),
+          scan_rows(), scatter_rows()}) {
       for (const OperatorRow& row : rows) {
         const bool fresh = made->emplace(row.name, &row).second;
         TORCH_INTERNAL_ASSERT(fresh, "two rows for ", row.name);

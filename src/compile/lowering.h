@@ -133,6 +133,7 @@ c10::ArrayRef<OperatorRow> foreach_rows();
 c10::ArrayRef<OperatorRow> product_rows();
 c10::ArrayRef<OperatorRow> attention_rows();
 c10::ArrayRef<OperatorRow> convolution_rows();
+c10::ArrayRef<OperatorRow> pooling_rows();
 c10::ArrayRef<OperatorRow> activation_rows();
 c10::ArrayRef<OperatorRow> arithmetic_rows();
 c10::ArrayRef<OperatorRow> batch_norm_rows();

@@ -822,6 +822,61 @@ def test_fused_optimizers(name, dtype):
         torch.testing.assert_close(have.detach().cpu(), want.detach(), rtol=close, atol=close)
 
 
+# ---- Pooling -------------------------------------------------------------------------------------
+
+
+def max_pool(*args, **options):
+    return lambda x: F.max_pool2d(x, *args, **options, return_indices=True)
+
+
+POOLS = {
+    "resnet": (max_pool(3, 2, 1), (2, 5, 8, 9)),
+    "plain": (max_pool(2), (2, 3, 7, 6)),
+    "ceil": (max_pool(2, ceil_mode=True), (2, 3, 7, 5)),
+    "each place": (max_pool(3, 1, 1), (2, 3, 4, 5)),
+    "uneven": (max_pool((2, 3), (1, 2), (1, 0), ceil_mode=True), (3, 8, 10)),
+    "wide padding": (max_pool(4, 3, 2, ceil_mode=True), (2, 2, 5, 5)),
+    "column": (max_pool((2, 1)), (4, 5, 6, 1)),
+    "one": (max_pool(1), (1, 1, 1, 1)),
+}
+
+
+@cases(
+    *(Case(name, call, lambda m, shape=shape: (m(*shape),),
+           left=("max_pool2d_with_indices_backward",))
+      for name, (call, shape) in POOLS.items()),
+    Case("chain", lambda x: F.max_pool2d(F.relu(x * 2), 3, 2, 1).exp(),
+         lambda m: (m(2, 3, 9, 8, scale=0.5),), left=("max_pool2d_with_indices_backward",)),
+)  # fmt: skip
+def test_pooling(case, dtype, lying):
+    check(case, dtype, lying)
+
+
+@pytest.mark.parametrize("format", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("name", [name for name in POOLS if len(POOLS[name][1]) == 4])
+def test_pooling_of_special_numbers(name, format):
+    call, shape = POOLS[name]
+    x = torch.randn(shape)
+    several = x.masked_fill(x > 0.5, torch.nan).masked_fill(x < -0.5, -torch.inf)
+    for given in (several, torch.full(shape, -torch.inf), x.round()):
+        given = given.contiguous(memory_format=format)
+        with config.override(compiler="force"):
+            have = [y.cpu() for y in call(given.to(DEVICE))]
+        for mine, eagers in zip(have, call(given), strict=True):
+            torch.testing.assert_close(mine, eagers, rtol=0, atol=0, equal_nan=True)
+            assert mine.stride() == eagers.stride()
+
+
+def test_pooling_with_gaps_is_pytorchs():
+    x = torch.randn(2, 3, 9, 9)
+    gaps = max_pool(3, 1, 1, dilation=2)
+    metrics.reset()
+    with config.override(compiler="force", plan_cache=0):
+        have = [y.cpu() for y in gaps(x.to(DEVICE))]
+    assert metrics.counter_value("CompiledCall_aten::max_pool2d_with_indices") == 1
+    assert all(mine.equal(eagers) for mine, eagers in zip(have, gaps(x), strict=True))
+
+
 # ---- Merged with others --------------------------------------------------------------------------
 
 

@@ -190,8 +190,8 @@ bool run(Job& job) {
   return finite;
 }
 
-/// Chooses how places are ordered and read; returns their offsets in `grid`. Rows may be wider than
-/// the grid, so that they fill vectors.
+/// Chooses how places are ordered and read; returns their offsets in `grid`. Rows of small grids
+/// may be a little wider than those, so that they fill vectors.
 Table choose_places(Job& job, const Planes& grid) {
   constexpr int64_t kLanes = 16;
   constexpr int64_t kMostImages = 64;
@@ -201,7 +201,10 @@ Table choose_places(Job& job, const Planes& grid) {
     const int64_t step = kLanes / std::gcd(unit, kLanes);
     return ceil_div(width, step) * step;
   };
-  const auto is_near = [&](int64_t wide) { return (wide - width) * 7 <= width; };
+  const auto is_near = [&](int64_t wide) {
+    return wide == width ||
+           ((wide - width) * 7 <= width && images * grid.sizes[2] * wide <= kFewColumns);
+  };
   Samples& s = job.product.b;
   s.by_place = filled(1) != width && is_near(filled(images)) && images <= kMostImages &&
                job.tap_y.size() > 1;
