@@ -20,31 +20,38 @@ struct Windows {
   bool may_be_behind(int64_t tap) const { return (outputs - 1) * step - padding + tap >= inputs; }
 };
 
-/// self, kernel size, stride, padding, dilation, ceil mode
+/// A list of one or two numbers, or of none.
+std::array<int64_t, 2> two(const Lowering& l, size_t argument,
+                           const std::array<int64_t, 2>& if_empty) {
+  const std::vector<int64_t> values = l.constant(argument).toIntVector();
+  return values.empty() ? if_empty : std::array<int64_t, 2>{values.front(), values.back()};
+}
+
+/// self, kernel size, stride, padding, dilation, ceil mode. Nothing for windows with gaps.
 std::optional<std::array<Windows, 2>> windows(const Lowering& l) {
-  const at::DimVector& inputs = l.layout(0).sizes;
-  const at::DimVector& outputs = l.result_layout(0).sizes;
-  const size_t rank = inputs.size();
-  std::array<Windows, 2> found;
   for (size_t argument = 1; argument <= 4; ++argument) {
     if (!l.is_constant(argument)) {
       return std::nullopt;
     }
-    const std::vector<int64_t> values = l.constant(argument).toIntVector();
-    for (size_t d = 0; d < 2; ++d) {
-      const int64_t value = values.empty() ? found[d].size : values[values.size() == 1 ? 0 : d];
-      if (argument == 4 && value != 1) {
-        return std::nullopt;  // with gaps
-      }
-      int64_t Windows::* const members[] = {&Windows::size, &Windows::step, &Windows::padding};
-      if (argument < 4) {
-        found[d].*members[argument - 1] = value;
-      }
-      found[d].inputs = inputs[rank - 2 + d];
-      found[d].outputs = outputs[rank - 2 + d];
-    }
+  }
+  const std::array<int64_t, 2> one{1, 1};
+  if (two(l, 4, one) != one) {
+    return std::nullopt;
+  }
+  const auto kernel = two(l, 1, one);
+  const auto stride = two(l, 2, kernel);
+  const auto padding = two(l, 3, {0, 0});
+  const size_t first = l.layout(0).sizes.size() - 2;
+  std::array<Windows, 2> found;
+  for (size_t d = 0; d < 2; ++d) {
+    found[d] = {kernel[d], stride[d], padding[d], l.layout(0).sizes[first + d],
+                l.result_layout(0).sizes[first + d]};
   }
   return found;
+}
+
+int32_t small(Lowering& l, int64_t value) {
+  return l.constant_of(Type::i32, static_cast<double>(value));
 }
 
 int32_t both(Lowering& l, int32_t a, int32_t b) {
@@ -55,7 +62,7 @@ int32_t both(Lowering& l, int32_t a, int32_t b) {
 int32_t inside(Lowering& l, const Windows& w, int64_t tap, int32_t first) {
   int32_t mask = -1;
   if (w.may_be_before(tap)) {
-    mask = l.make(Opcode::ge, first, l.constant_of(Type::i32, static_cast<double>(-tap)));
+    mask = l.make(Opcode::ge, first, small(l, -tap));
   }
   if (w.may_be_behind(tap)) {
     const int32_t end = l.fixed(Type::i32, static_cast<double>(w.inputs - tap));
@@ -83,33 +90,29 @@ bool max_pool2d_with_indices(Lowering& l) {
     return false;
   }
   const at::DimVector& sizes = l.result_layout(0).sizes;
-  const auto is_asked = wanted_return(l, 1);
+  const auto indices = wanted_return(l, 1);
   l.begin(sizes);
   const auto first = [&](const Windows& w, size_t dim) {
     const int32_t place = l.convert(position(l, sizes, dim), Type::i32);
-    return l.make(Opcode::sub,
-                  l.make(Opcode::mul, place, l.constant_of(Type::i32, static_cast<double>(w.step))),
-                  l.constant_of(Type::i32, static_cast<double>(w.padding)));
+    return l.make(Opcode::sub, l.make(Opcode::mul, place, small(l, w.step)), small(l, w.padding));
   };
   const int32_t y = first(down, rank - 2);
   const int32_t x = first(right, rank - 1);
   const int32_t width = l.fixed(Type::i32, static_cast<double>(right.inputs));
-  const int32_t zero = l.constant_of(Type::i32, 0);
+  const int32_t zero = small(l, 0);
   Layout seen = self;
   seen.sizes = sizes;
   seen.strides[rank - 2] *= down.step;
   seen.strides[rank - 1] *= right.step;
   int32_t greatest = l.constant_of(*type, -kInfinity);
   int32_t index = -1;
-  if (is_asked) {
+  if (indices) {
     index = l.make(Opcode::add, l.make(Opcode::mul, l.make(Opcode::max, y, zero), width),
                    l.make(Opcode::max, x, zero));
   }
   for (int64_t i = 0; i < down.size; ++i) {
     const int32_t row = inside(l, down, i, y);
-    const int32_t line =
-        l.make(Opcode::mul,
-               l.make(Opcode::add, y, l.constant_of(Type::i32, static_cast<double>(i))), width);
+    const int32_t line = l.make(Opcode::mul, l.make(Opcode::add, y, small(l, i)), width);
     for (int64_t j = 0; j < right.size; ++j) {
       const int32_t mask = both(l, row, inside(l, right, j, x));
       Layout tap = seen;
@@ -120,9 +123,8 @@ bool max_pool2d_with_indices(Lowering& l) {
                                      l.make(Opcode::ne, value, value));
       const int32_t taken = both(l, mask, greater);
       greatest = l.make(Opcode::select, taken, value, greatest);
-      if (is_asked) {
-        const int32_t place = l.make(Opcode::add, l.make(Opcode::add, line, x),
-                                     l.constant_of(Type::i32, static_cast<double>(j)));
+      if (indices) {
+        const int32_t place = l.make(Opcode::add, l.make(Opcode::add, line, x), small(l, j));
         index = l.make(Opcode::select, taken, place, index);
       }
     }
@@ -130,8 +132,8 @@ bool max_pool2d_with_indices(Lowering& l) {
   if (const auto values = wanted_return(l, 0)) {
     l.store(*values, greatest);
   }
-  if (is_asked) {
-    l.store(*is_asked, l.convert(index, Type::i64));
+  if (indices) {
+    l.store(*indices, l.convert(index, Type::i64));
   }
   l.end();
   return true;
