@@ -690,7 +690,7 @@ struct TransposedResult {
       return;
     }
     constexpr int kPadded = (T::kRows + 7) / 8 * 8;
-    float tile[kPadded * T::kColumns];
+    float tile[kPadded * T::kColumns] = {};
     float turned[8 * kPadded];
     T::multiply_rows(count, operands, tile, T::kColumns, false);
     to += row[i];
