@@ -77,7 +77,7 @@ Positions positions(Lowering& l, const Layout& self, size_t argument, const Inde
     const int32_t here = between(l, given, -self.sizes[k], self.sizes[k]);
     const int32_t negative = l.make(Opcode::lt, given, l.constant_of(Type::i64, 0));
     const int32_t place = l.make(Opcode::select, negative, l.make(Opcode::add, given, size), given);
-    found.inside = found.inside < 0 ? here : l.make(Opcode::bit_and, found.inside, here);
+    found.inside = both(l, found.inside, here);
     found.lookups.push_back({place, self.strides[k]});
   }
   require(l, found.inside);
@@ -337,7 +337,7 @@ bool constant_pad_nd(Lowering& l) {  // self, pad, value
     from.offset -= before * self.strides[dim];
     if (before > 0 || after > 0) {
       const int32_t here = between(l, position(l, sizes, dim), before, before + self.sizes[dim]);
-      mask = mask < 0 ? here : l.make(Opcode::bit_and, mask, here);
+      mask = both(l, mask, here);
     }
   }
   const int32_t value = load_at(l, slot_of(l, 0), from, {}, mask);

@@ -54,10 +54,6 @@ int32_t small(Lowering& l, int64_t value) {
   return l.constant_of(Type::i32, static_cast<double>(value));
 }
 
-int32_t both(Lowering& l, int32_t a, int32_t b) {
-  return a < 0 || b < 0 ? std::max(a, b) : l.make(Opcode::bit_and, a, b);
-}
-
 /// Where an element of the windows is inside; -1: everywhere.
 int32_t inside(Lowering& l, const Windows& w, int64_t tap, int32_t first) {
   int32_t mask = -1;
@@ -112,7 +108,8 @@ bool max_pool2d_with_indices(Lowering& l) {
   }
   for (int64_t i = 0; i < down.size; ++i) {
     const int32_t row = inside(l, down, i, y);
-    const int32_t line = l.make(Opcode::mul, l.make(Opcode::add, y, small(l, i)), width);
+    const int32_t line =
+        indices ? l.make(Opcode::mul, l.make(Opcode::add, y, small(l, i)), width) : -1;
     for (int64_t j = 0; j < right.size; ++j) {
       const int32_t mask = both(l, row, inside(l, right, j, x));
       Layout tap = seen;

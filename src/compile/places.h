@@ -140,6 +140,11 @@ inline int32_t between(Lowering& l, int32_t index, int64_t low, int64_t high) {
                 l.make(Opcode::lt, index, integer(l, high)));
 }
 
+/// Both conditions; -1 is one that always holds.
+inline int32_t both(Lowering& l, int32_t a, int32_t b) {
+  return a < 0 || b < 0 ? std::max(a, b) : l.make(Opcode::bit_and, a, b);
+}
+
 /// Where the condition is false the run fails, and PyTorch's kernel says what is wrong.
 inline void require(Lowering& l, int32_t condition) {
   const int32_t check = l.make(Opcode::check, condition);

@@ -37,6 +37,8 @@ struct Planes {
       strides[d] = height ? 0 : layout.strides[from];
     }
   }
+
+  int64_t places() const { return sizes[0] * sizes[2] * sizes[3]; }  // of images
 };
 
 /// Elements of images that are copied for a block.
@@ -48,6 +50,9 @@ constexpr int64_t kFewColumns = 512;
 
 /// Samples of a place that are multiplied at a time.
 constexpr int64_t kDeepest = 2400;
+
+/// Places that are sampled at a time.
+constexpr int64_t kMostPlaces = 1024;
 
 int64_t ceil_div(int64_t a, int64_t b) {
   return (a + b - 1) / b;
@@ -97,17 +102,17 @@ struct Job {
     block = {kProductRows, kProductColumns, kProductDepth};
     if (product.sampling == Sampling::vectors) {
       const int64_t taps = product.b.taps;
-      block.columns = 1024;
+      block.columns = kMostPlaces;
       block.depth = std::min(product.depth, std::max<int64_t>(1, kDeepest / taps) * taps);
       while (block.depth > taps && copied() > kBestCopied) {
         block.depth = ceil_div(block.depth / taps, 2) * taps;
       }
       product.a_in_place = product.columns <= kFewColumns;
       const int64_t room = product.a_in_place ? kBestCopied : kProductRows * kProductDepth;
-      block.rows = std::max<int64_t>(1, room / block.depth / 12) * 12;
+      block.rows = std::max<int64_t>(1, room / block.depth / kTileRows) * kTileRows;
       return;
     }
-    while (block.depth < 1024 && product.columns <= block.columns / 2) {
+    while (block.depth < kMostPlaces && product.columns <= block.columns / 2) {
       block.columns /= 2;
       block.depth *= 2;
       block.rows /= product.samples_are_rows() ? 1 : 2;
@@ -262,9 +267,8 @@ Job weight_job(const Planes& output, const Planes& input, const Planes& weight,
   Job job;
   sample_input(job, input, weight, output, g);
   job.product.sum_over_places = true;
-  const int64_t places = output.sizes[0] * output.sizes[2] * output.sizes[3];
   constexpr int64_t kFewPlaces = 256;
-  job.product.sampling = places > kFewPlaces ? Sampling::elements : Sampling::packed;
+  job.product.sampling = output.places() > kFewPlaces ? Sampling::elements : Sampling::packed;
   job.product.a = output.data;
   job.a_side = offsets(output, {1});
   job.a_depth = offsets(output, {0, 2, 3});
@@ -379,7 +383,6 @@ struct Operands {
         weight(kind == Convolution::Kind::weight_gradient ? out : b),
         output(kind == Convolution::Kind::forward ? out : a) {}
 
-  int64_t places() const { return output.sizes[0] * output.sizes[2] * output.sizes[3]; }
   int64_t taps() const { return weight.sizes[2] * weight.sizes[3]; }
 
   /// Input and output along their channels, the weight along its outputs.
@@ -425,7 +428,7 @@ void convolve_with_pytorch(const compile::Product& product, float* a, float* b, 
 /// PyTorch's convolutions are faster where the weights are small against the images.
 bool is_better_here(const Operands& operands) {
   constexpr int64_t kFewPlaces = 64;
-  return operands.places() <= kFewPlaces || settings().products == ProductMode::own;
+  return operands.output.places() <= kFewPlaces || settings().products == ProductMode::own;
 }
 
 /// Both gradients are computed here, as the bits of PyTorch's depend on the number of threads; but
@@ -449,7 +452,7 @@ bool has_convolution(const compile::Product& product) {
     return false;
   }
   const auto& [input, weight, output] = all;
-  if (!can_multiply(weight.sizes[0] / convolution.groups, all.places(),
+  if (!can_multiply(weight.sizes[0] / convolution.groups, output.places(),
                     weight.sizes[1] * all.taps()) ||
       all.taps() > kDeepest || !fits(input) || !fits(weight) || !fits(output)) {
     return false;

@@ -91,20 +91,18 @@ bool can_multiply(int64_t rows, int64_t columns, int64_t depth) {
 
 void for_blocks(int64_t row_count, int64_t column_count, int64_t depth,
                 const std::function<void(const ResultBlock&)>& compute) {
-  constexpr int64_t kRowUnit = 12;
-  constexpr int64_t kColumnUnit = 32;
   const int64_t work = row_count * column_count * depth;
   const int64_t threads =
       std::min<int64_t>(at::get_num_threads(), std::max<int64_t>(1, work / kWorthAThread));
   // One block for each thread: such that the largest is small, and that little is packed.
-  Cut rows{row_count, kRowUnit, 1};
-  Cut columns{column_count, kColumnUnit, 1};
+  Cut rows{row_count, kTileRows, 1};
+  Cut columns{column_count, kTileColumns, 1};
   auto cost = [](const Cut& r, const Cut& c) {
     return std::make_pair(r.length() * c.length(), r.length() + c.length());
   };
   for (int64_t parts = 1; parts <= threads; ++parts) {
-    const Cut r{row_count, kRowUnit, parts};
-    const Cut c{column_count, kColumnUnit, threads / parts};
+    const Cut r{row_count, kTileRows, parts};
+    const Cut c{column_count, kTileColumns, threads / parts};
     if (cost(r, c) < cost(rows, columns)) {
       rows = r;
       columns = c;

@@ -6,6 +6,10 @@
 
 namespace torch_lazy {
 
+/// The largest tile of a result. Threads share results in units of it.
+constexpr int64_t kTileRows = 12;
+constexpr int64_t kTileColumns = 32;
+
 /// Rows, columns and depth that are packed at a time.
 constexpr int64_t kProductRows = 192;
 constexpr int64_t kProductColumns = 768;

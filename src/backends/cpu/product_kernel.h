@@ -252,6 +252,7 @@ void multiply_blocks(Left& left, Right& right, const Result& result, Extent size
 template <class T>
 void multiply_block(const ProductBlock& block, float* scratch) {
   static_assert(kProductRows % T::kRows == 0 && kProductColumns % T::kColumns == 0);
+  static_assert(kTileRows % T::kRows == 0 && kTileColumns % T::kColumns == 0);
   StridedOperand left{block.a, block.a_row, block.a_depth, scratch};
   StridedOperand right{block.b, block.b_column, block.b_depth,
                        scratch + kProductRows * kProductDepth};
