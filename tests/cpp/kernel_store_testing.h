@@ -57,7 +57,9 @@ inline void set_age(const fs::path& path, int64_t seconds) {
 inline int64_t age_of(const fs::path& path) {
   struct stat status{};
   EXPECT_EQ(lstat(path.c_str(), &status), 0) << path;
-  return time(nullptr) - status.st_mtim.tv_sec;
+  timespec now{};
+  clock_gettime(CLOCK_REALTIME, &now);  // time() may be a little behind the clock of files
+  return now.tv_sec - status.st_mtim.tv_sec;
 }
 
 /// A payload that tells whose it is.

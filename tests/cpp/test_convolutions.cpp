@@ -7,6 +7,9 @@
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <limits>
 #include <random>
 #include <vector>
@@ -72,10 +75,19 @@ const std::vector<Shape> kShapes = {
     {2, 300, 16, 16, 300, 3, 3, geometry(1, 1)},
 };
 
-/// What is not written in them shows.
-at::Tensor blank(at::IntArrayRef sizes, bool channels_last) {
-  return at::full(sizes, 1e9)
-      .contiguous(channels_last ? at::MemoryFormat::ChannelsLast : at::MemoryFormat::Contiguous);
+/// A copy that lies before, or behind, a page that cannot be read or written.
+at::Tensor beside_a_wall(const at::Tensor& tensor, bool before) {
+  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  const size_t room = (tensor.nbytes() + page - 1) / page * page;
+  auto* memory = static_cast<char*>(
+      mmap(nullptr, room + 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  TORCH_CHECK(memory != MAP_FAILED, "no memory");
+  mprotect(memory, page, PROT_NONE);
+  mprotect(memory + page + room, page, PROT_NONE);
+  at::Tensor copy = at::from_blob(
+      memory + page + (before ? room - tensor.nbytes() : 0), tensor.sizes(), tensor.strides(),
+      [=](void*) { munmap(memory, room + 2 * page); }, tensor.options());
+  return copy.copy_(tensor);
 }
 
 struct Results {
@@ -106,14 +118,18 @@ struct Operands {
     return results;
   }
 
-  Results computed(const Shape& s, bool channels_last) const {
+  Results computed(const Shape& s, bool channels_last, bool before_a_wall = true) const {
     const auto format =
         channels_last ? at::MemoryFormat::ChannelsLast : at::MemoryFormat::Contiguous;
-    const at::Tensor x = input.contiguous(format);
-    const at::Tensor w = weight.contiguous(format);
-    const at::Tensor dy = gradient.contiguous(format);
-    Results results{blank(dy.sizes(), channels_last), blank(x.sizes(), channels_last),
-                    blank(w.sizes(), channels_last)};
+    const auto walled = [&](const at::Tensor& tensor) {
+      return beside_a_wall(tensor.contiguous(format), before_a_wall);
+    };
+    const at::Tensor x = walled(input);
+    const at::Tensor w = walled(weight);
+    const at::Tensor dy = walled(gradient);
+    const auto blank = [&](const at::Tensor& like) { return walled(at::full_like(like, 1e9)); };
+    // What is not written shows.
+    Results results{blank(dy), blank(x), blank(w)};
     compute(s.geometry, Convolution::Kind::forward, x, w, results.output);
     compute(s.geometry, Convolution::Kind::input_gradient, dy, w, results.input_gradient);
     compute(s.geometry, Convolution::Kind::weight_gradient, dy, x, results.weight_gradient);
@@ -200,7 +216,7 @@ TEST_F(Convolutions, OfAnyShapeAreThoseOfDoublePrecision) {
       continue;  // too small: PyTorch's
     }
     const Results expected = operands.expected(shape);
-    const Results results = operands.computed(shape, between(0, 1) == 1);
+    const Results results = operands.computed(shape, between(0, 1) == 1, between(0, 1) == 1);
     expect_near(results.output, expected.output, "output");
     expect_near(results.input_gradient, expected.input_gradient, "gradient of the input");
     expect_near(results.weight_gradient, expected.weight_gradient, "gradient of the weight");

@@ -9,6 +9,7 @@
 #include <torch/torch.h>
 
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <fstream>
@@ -108,7 +109,9 @@ TEST(Compile, says_why_it_does_not_replay) {
 
 class SavedGraphs : public ::testing::Test {
  protected:
-  std::string path = ::testing::TempDir() + "saved.graph";
+  std::string path = ::testing::TempDir() + "saved_" + std::to_string(getpid()) + ".graph";
+
+  void TearDown() override { std::remove(path.c_str()); }
 
   /// y = dropout-like mask of random numbers, a sum over written state, and constants.
   void save() {
