@@ -580,7 +580,8 @@ Launch Emitter::run() {
   launch_.tile =
       kernel_.lanes == codegen::Lanes::outer ? tile_for(piece_, piece_.sizes[piece_.outer - 1]) : 1;
   launch_.units = codegen::units(kernel_, launch_.numbers.data(), launch_.tile);
-  launch_.elements = piece_.outer_elements() * piece_.inner_elements();
+  // Empty rows have results, too.
+  launch_.elements = std::max(launch_.units, piece_.outer_elements() * piece_.inner_elements());
   return launch_;
 }
 

@@ -18,7 +18,7 @@ struct Launch {
   int64_t scratch_bytes = 0;
   int64_t units = 1;
   int64_t tile = 0;
-  int64_t elements = 1;  // of the whole space
+  int64_t elements = 1;  // of the whole space; not fewer than units
 };
 
 /// Whether output `slot` can be written into the memory of its base while the kernel runs: every

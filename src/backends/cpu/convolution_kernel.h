@@ -72,6 +72,7 @@ struct PackedRows {
 
   static constexpr int64_t distance() { return 1; }
   static int64_t tap(int64_t t) { return t * T::kRows; }
+  static void ask_ahead(const float*) {}
 };
 
 /// Rows of a tile for samples, where they are.
@@ -83,6 +84,22 @@ struct RowsInPlace {
 
   int64_t distance() const { return row; }
   int64_t tap(int64_t t) const { return taps[t]; }
+  static void ask_ahead(const float*) {}
+};
+
+/// The same, and what the next block needs is brought nearer meanwhile.
+template <class T>
+struct RowsAndNext : RowsInPlace {
+  int64_t next;  // from these rows to those of the next block; 0: they were asked for
+
+  void ask_ahead(const float* from) const {
+    if (next != 0) {
+#pragma GCC unroll 16
+      for (int r = 0; r < T::kRows; ++r) {
+        __builtin_prefetch(from + next + r * row, 0, 2);
+      }
+    }
+  }
 };
 
 /// A matrix whose rows are read where they are: it is only looked at, which brings it nearer.
@@ -93,6 +110,7 @@ struct OperandInPlace {
   int64_t reach;  // of the taps
   int64_t first = 0;
   int64_t first_depth = 0;
+  int64_t next = 0;  // from the block to the one after it, if there is one
   bool finite = true;
 
   explicit OperandInPlace(const SampledProduct& p)
@@ -105,6 +123,12 @@ struct OperandInPlace {
   void prepare(int64_t i, int64_t rows, int64_t p, int64_t depth) {
     first = i;
     first_depth = p;
+    const bool is_last = i + rows >= product.rows;
+    const int64_t next_row = is_last ? 0 : i + rows;
+    const int64_t next_depth = is_last ? p + depth : p;
+    next = next_depth < product.depth ? product.a_side[next_row] - product.a_side[i] +
+                                            product.a_depth[next_depth] - product.a_depth[p]
+                                      : 0;
     const int64_t channels = depth / product.b.taps;
     const float* from = product.a + product.a_side[i] + product.a_depth[p];
     const bool by_row = row > channel;
@@ -157,6 +181,7 @@ class SampledVectors {
       const float* a = rows.data;
       int64_t channel = 0;
       for (int64_t c = 0; c < channels; ++c) {
+        rows.ask_ahead(a);
         for (int64_t t = 0; t < count; ++t) {
           const float* row = a + rows.tap(taps[t]);
           const int64_t offset = channel + offsets[t];
@@ -338,6 +363,13 @@ bool multiply_vectors(const SampledProduct& product, const Scratch& scratch) {
   const Extent size{product.rows, product.columns, product.depth};
   if (product.a_in_place) {
     OperandInPlace a(product);
+    if (product.is_large) {
+      multiply_blocks<T>(
+          a, samples, result, size, product.block, [&](int64_t r, int64_t c, int64_t) {
+            return samples.operands(c, RowsAndNext<T>{a.rows(r), c == 0 ? a.next : 0});
+          });
+      return a.finite;
+    }
     multiply_blocks<T>(a, samples, result, size, product.block, [&](int64_t r, int64_t c, int64_t) {
       return samples.operands(c, a.rows(r));
     });

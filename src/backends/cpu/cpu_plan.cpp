@@ -293,6 +293,16 @@ void CpuPlan::multiply(const PreparedBatch& batch, Frame& frame) const {
   }
 }
 
+/// How many of a launch's units its first elements are.
+int64_t units_before(const Launch& launch, int64_t elements) {
+  if (elements <= 0 || elements >= launch.elements) {
+    return elements <= 0 ? 0 : launch.units;
+  }
+  const auto scaled = static_cast<__int128>(elements) * launch.units;
+  return static_cast<int64_t>((scaled + launch.elements - 1) / launch.elements);
+}
+
+/// Threads share the elements of all launches: a row of one may have many more than one of another.
 void CpuPlan::launch(const PreparedBatch& batch, Frame& frame) const {
   for (const PreparedLaunch& prepared : batch.launches) {
     const size_t end = prepared.first_pointer + prepared.pointers;
@@ -318,21 +328,19 @@ void CpuPlan::launch(const PreparedBatch& batch, Frame& frame) const {
     call.scratch = batch.scratch_bytes > 0 ? scratch_memory(batch.scratch_bytes) : nullptr;
     int64_t local_status = 0;
     call.status = &local_status;
-    int64_t first = 0;  // unit of the launch
+    int64_t first = 0;  // element of the launch
     for (const PreparedLaunch& prepared : batch.launches) {
       const Launch& l = prepared.launch;
-      const int64_t from = std::max(begin, first);
-      const int64_t to = std::min(end, first + l.units);
-      if (from < to) {
+      call.begin = units_before(l, begin - first);
+      call.end = units_before(l, end - first);
+      if (call.begin < call.end) {
         call.pointers = frame.pointers.data() + prepared.first_pointer;
         call.numbers = l.numbers.data();
         call.arguments = frame.scalars.data() + prepared.first_scalar;
-        call.begin = from - first;
-        call.end = to - first;
         call.tile = l.tile;
         prepared.kernel->function(&call);
       }
-      first += l.units;
+      first += l.elements;
       if (first >= end) {
         break;
       }
@@ -343,11 +351,9 @@ void CpuPlan::launch(const PreparedBatch& batch, Frame& frame) const {
   };
   if (batch.elements < compile::kParallelElements || batch.units == 1 ||
       at::get_num_threads() == 1) {
-    work(0, batch.units);
+    work(0, batch.elements);
   } else {
-    const int64_t grain = std::max<int64_t>(
-        1, batch.units * (compile::kParallelElements / 4) / std::max<int64_t>(1, batch.elements));
-    at::parallel_for(0, batch.units, grain, work);
+    at::parallel_for(0, batch.elements, compile::kParallelElements / 4, work);
   }
   frame.index_error = status != 0;
   TORCH_CHECK_INDEX(status == 0, "torch-lazy: an index is out of range");
