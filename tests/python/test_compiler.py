@@ -190,6 +190,19 @@ def test_gradients_of_convolutions_do_not_depend_on_threads():
     by_threads(step)
 
 
+def test_a_launch_of_unlike_rows_is_shared_among_threads():
+    """A few long rows, many short ones, empty ones, none: kernels that run together."""
+    plain = [torch.randn(size) for size in ((3, 9000), (40000, 2), (5, 0), (0, 5), (7, 1))]
+    inputs = [x.to("lazy") for x in plain]
+
+    def step():
+        results = [x.sum(1) for x in inputs]
+        assert counts(lambda: run(*results))["Launches"] <= 2
+        return [x.cpu() for x in results]
+
+    torch.testing.assert_close(by_threads(step), [x.sum(1) for x in plain])
+
+
 def heads_of(x, heads, size):
     """Queries, keys and values as they lie in the result of one projection."""
     parts = x.split(heads * size, -1)
