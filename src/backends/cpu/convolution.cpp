@@ -108,10 +108,10 @@ struct Job {
         block.depth = ceil_div(block.depth / taps, 2) * taps;
       }
       product.a_in_place = product.columns <= kFewColumns;
-      product.is_large = product.rows * product.depth > 2 * kBestCopied;
-      const int64_t room = !product.a_in_place ? kProductRows * kProductDepth
-                           : product.is_large  ? kBestCopied / 2
-                                               : kBestCopied;
+      product.a_is_large = product.rows * product.depth > 2 * kBestCopied;
+      const int64_t room = !product.a_in_place  ? kProductRows * kProductDepth
+                           : product.a_is_large ? kBestCopied / 2
+                                                : kBestCopied;
       block.rows = std::max<int64_t>(1, room / block.depth / kTileRows) * kTileRows;
       return;
     }

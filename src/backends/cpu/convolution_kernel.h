@@ -363,7 +363,7 @@ bool multiply_vectors(const SampledProduct& product, const Scratch& scratch) {
   const Extent size{product.rows, product.columns, product.depth};
   if (product.a_in_place) {
     OperandInPlace a(product);
-    if (product.is_large) {
+    if (product.a_is_large) {  // of one function for both the compiler makes code that takes longer
       multiply_blocks<T>(
           a, samples, result, size, product.block, [&](int64_t r, int64_t c, int64_t) {
             return samples.operands(c, RowsAndNext<T>{a.rows(r), c == 0 ? a.next : 0});

@@ -295,8 +295,11 @@ void CpuPlan::multiply(const PreparedBatch& batch, Frame& frame) const {
 
 /// How many of a launch's units its first elements are.
 int64_t units_before(const Launch& launch, int64_t elements) {
-  if (elements <= 0 || elements >= launch.elements) {
-    return elements <= 0 ? 0 : launch.units;
+  if (elements <= 0) {
+    return 0;
+  }
+  if (elements >= launch.elements) {
+    return launch.units;
   }
   const auto scaled = static_cast<__int128>(elements) * launch.units;
   return static_cast<int64_t>((scaled + launch.elements - 1) / launch.elements);

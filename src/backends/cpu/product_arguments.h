@@ -93,7 +93,7 @@ struct SampledProduct {
   const int32_t* a_side = nullptr;  // an element is at a_side[row or column] + a_depth[depth]
   const int32_t* a_depth = nullptr;
   bool a_in_place = false;  // not packed: vectors only, rows and channels at one distance each
-  bool is_large = false;    // in place: more than a cache holds
+  bool a_is_large = false;  // more than a cache holds
   Samples b;
   int64_t first = 0;  // place, or sample
   float* result = nullptr;
