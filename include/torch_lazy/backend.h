@@ -15,6 +15,7 @@
 #include <torch/version.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -38,6 +39,10 @@ struct Run {
   bool spoiled = false;  // after an error: they may have written a part of what they write in place
   bool only_attempt = false;  // nobody tries again after an error: donated data may be freed early
   std::vector<Remark> remarks;
+
+  /// What is kept beside the data of the graph's parameter of this number. Null: nothing can be, as
+  /// the data may change. The function is empty where that is so for all.
+  std::function<std::shared_ptr<Beside>(size_t)> beside;
 };
 
 class TORCH_LAZY_API Executable {

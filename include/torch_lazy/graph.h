@@ -9,6 +9,8 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -27,6 +29,10 @@ struct Parameter {
   bool donated = false;  // nobody needs the value after the run: its memory may be reused
   int64_t nbytes = 0;
 };
+
+/// What a backend keeps beside data from run to run, such as a copy in another layout; by names of
+/// the backend's own. It is gone as soon as the data changes or is freed.
+using Beside = std::map<std::string, std::shared_ptr<void>>;
 
 struct Graph {
   std::vector<GraphNode> nodes;

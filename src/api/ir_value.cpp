@@ -173,6 +173,7 @@ at::Tensor DataHandle::tensor() const {
   {
     GraphLock lock;
     data = value_.value()->data;
+    Program::instance().expose(value_.value());  // whoever gets the tensor may write into it
   }
   TORCH_CHECK(data, "Trying to access data while an async operation is in flight: ",
               layout().shape_text(), " on ", device(), " has no value yet");

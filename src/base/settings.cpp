@@ -144,25 +144,34 @@ void set_compiler(Settings& s, const std::string& value) {
                    : CompilerMode::off;
 }
 
-const char* products_name(const Settings& s) {
-  switch (s.products.load()) {
+const char* name_of(ProductMode mode) {
+  switch (mode) {
     case ProductMode::automatic:
       return "auto";
     case ProductMode::own:
       return "own";
+    case ProductMode::onednn:
+      return "onednn";
     case ProductMode::aten:
       return "aten";
   }
   return "";
 }
 
+const char* products_name(const Settings& s) {
+  return name_of(s.products);
+}
+
 void set_products(Settings& s, const std::string& value) {
-  if (value != "auto" && value != "own" && value != "aten") {
-    throw std::invalid_argument("TORCH_LAZY_PRODUCTS is auto, own or aten, not '" + value + "'");
+  for (const ProductMode mode :
+       {ProductMode::automatic, ProductMode::own, ProductMode::onednn, ProductMode::aten}) {
+    if (value == name_of(mode)) {
+      s.products = mode;
+      return;
+    }
   }
-  s.products = value == "own"    ? ProductMode::own
-               : value == "aten" ? ProductMode::aten
-                                 : ProductMode::automatic;
+  throw std::invalid_argument("TORCH_LAZY_PRODUCTS is auto, own, onednn or aten, not '" + value +
+                              "'");
 }
 
 const char* save_format_name(const Settings& s) {
@@ -215,10 +224,15 @@ const std::vector<Row>& rows() {
        set_compiler, compiler_name},
       {"TORCH_LAZY_PRODUCTS", "auto",
        "Who multiplies matrices and convolves in compiled graphs: own (torch-lazy's kernels, for "
-       "float32 with AVX2 or AVX-512), aten (PyTorch's), or auto (own where they are faster or "
-       "have the same bits for any number of threads; on Intel's processors, for which PyTorch's "
-       "libraries are made, convolutions with large weights and gradients of weights alone).",
+       "float32 with AVX2 or AVX-512), onednn (the oneDNN that is built in, for convolutions and "
+       "gradients of their inputs with AVX-512; the rest as with own), aten (PyTorch's), or auto "
+       "(whichever is the fastest for the processor and the size; the bits never depend on the "
+       "number of threads where it is not aten).",
        set_products, products_name},
+      flag("TORCH_LAZY_KEEP_WEIGHTS", "1",
+           "Weights of convolutions that stay the same from run to run are kept in oneDNN's layout "
+           "as well, which takes as much memory again.",
+           &Settings::keep_weights),
       text("TORCH_LAZY_COMPILE_LOG", "",
            "A file to which the compiler appends what it makes of each graph, pass by pass, with "
            "times; - for the standard error.",

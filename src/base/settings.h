@@ -29,7 +29,7 @@ class TextSetting {
 
 enum class AsyncMode : uint8_t { automatic, on, off };
 enum class CompilerMode : uint8_t { off, on, force, check };
-enum class ProductMode : uint8_t { automatic, own, aten };
+enum class ProductMode : uint8_t { automatic, own, onednn, aten };
 enum class SaveFormat : uint8_t { text, dot, backend };
 
 // A comment names the rows of the table that change the field; the first is the one to use.
@@ -47,6 +47,7 @@ struct Settings {
   // The compiler.
   std::atomic<CompilerMode> compiler;  // TORCH_LAZY_COMPILER
   std::atomic<ProductMode> products;   // TORCH_LAZY_PRODUCTS
+  std::atomic<bool> keep_weights;      // TORCH_LAZY_KEEP_WEIGHTS
   TextSetting compile_log;             // TORCH_LAZY_COMPILE_LOG
   TextSetting codegen_target;          // TORCH_LAZY_CODEGEN_TARGET
   TextSetting codegen_library;         // TORCH_LAZY_CODEGEN_LIBRARY

@@ -46,7 +46,10 @@ at::Tensor from_real(const at::Tensor& tensor) {
   TORCH_CHECK(tensor.device().type() == real_device().type(),
               "torch-lazy: from_real takes a tensor of the real device, ", real_device(),
               ", but got one on ", tensor.device());
-  return adopt(tensor, 0);
+  at::Tensor lazy = adopt(tensor, 0);
+  GraphLock lock;
+  Program::instance().expose(buffer_of(lazy).current);
+  return lazy;
 }
 
 int64_t tensor_id(const at::Tensor& tensor) {

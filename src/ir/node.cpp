@@ -68,6 +68,23 @@ Value* Program::make_data(c10::Storage storage) {
   return value;
 }
 
+void Program::expose(Value* value) {
+  forget_beside(value);
+  value->exposed = true;
+}
+
+std::shared_ptr<Beside> Program::beside(Value* value) {
+  if (value->exposed || !value->data) {
+    return nullptr;
+  }
+  value->has_beside = true;
+  std::shared_ptr<Beside>& beside = besides_[value];
+  if (!beside) {
+    beside = std::make_shared<Beside>();
+  }
+  return beside;
+}
+
 Value* Program::value_of(Buffer& buffer) {
   if (!buffer.current) {
     list(buffer);
@@ -148,6 +165,7 @@ void Program::free_unreachable(Value* value, GraphLock& lock) {
     if (current->has_history) {
       histories_.erase(current);
     }
+    forget_beside(current);
     if (Node* node = current->producer) {
       node->outputs[current->output] = nullptr;
       if (--node->refs == 0) {

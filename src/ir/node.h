@@ -51,6 +51,8 @@ struct alignas(64) Value : Recycled<Value> {
   uint32_t readers = 0;  // of `refs`: those outside the graph
   bool held_by_graph = false;  // data that only the graph keeps alive (counted)
   bool has_history = false;    // the graph that computed it is kept (Program::history)
+  bool has_beside = false;     // a backend keeps something beside its data (Program::beside)
+  bool exposed = false;        // somebody outside may write into its data at any time
   Node* producer = nullptr;    // set until its data is there
   int64_t nbytes = 0;
   c10::Storage data;        // set when it is there
@@ -184,6 +186,10 @@ class TORCH_LAZY_API Program {
   inline void set_data(Value* value, c10::Storage storage);
   /// Moves the data out, for a run that may write into it.
   inline c10::Storage take_data(Value* value);
+  /// Somebody outside may write into the value's data from now on.
+  void expose(Value* value);
+  /// What a backend keeps beside the value's data; null: the data may change.
+  std::shared_ptr<Beside> beside(Value* value);
 
   Node* first() const { return first_; }
   Node* last() const { return last_; }
@@ -220,6 +226,7 @@ class TORCH_LAZY_API Program {
   void unlink(Node* node);
   void free_unreachable(Value* value, GraphLock& lock);
   inline void count_bytes(int64_t bytes);
+  inline void forget_beside(Value* value);
   inline void update_held(Value* value);
 
   Node* first_ = nullptr;
@@ -234,6 +241,7 @@ class TORCH_LAZY_API Program {
   int64_t peak_bytes_ = 0;
   Segment segment_;
   std::unordered_map<Value*, History> histories_;
+  std::unordered_map<Value*, std::shared_ptr<Beside>> besides_;
   std::bitset<128> devices_;
   Observer observer_ = nullptr;
 };
@@ -254,12 +262,15 @@ void Program::update_held(Value* value) {
 }
 
 void Program::set_data(Value* value, c10::Storage storage) {
+  forget_beside(value);
+  value->exposed = false;
   value->data = std::move(storage);
   count_bytes(value->nbytes);
   update_held(value);
 }
 
 c10::Storage Program::take_data(Value* value) {
+  forget_beside(value);
   c10::Storage storage = std::move(value->data);
   count_bytes(-value->nbytes);
   update_held(value);
@@ -270,6 +281,13 @@ void Program::forget_history(Value* value) {
   if (value && value->has_history) {
     value->has_history = false;
     histories_.erase(value);
+  }
+}
+
+void Program::forget_beside(Value* value) {
+  if (value->has_beside) {
+    value->has_beside = false;
+    besides_.erase(value);
   }
 }
 

@@ -113,11 +113,24 @@ class Replay {
     if (!numbers_.empty()) {
       run_.numbers.swap(numbers_);
     }
+    run_.beside = [this](size_t parameter) { return beside(parameter); };
     execute(*r_.plan->executable, run_);
+    run_.beside = nullptr;
     completed_ = r_.plan->graph->nodes.size();
     if (!numbers_.empty()) {
       run_.numbers.swap(numbers_);
     }
+  }
+
+  /// Nothing for data that the run may overwrite, and for memory of the host language.
+  std::shared_ptr<Beside> beside(size_t parameter) {
+    const Content& content = r_.parameters[parameter];
+    if (r_.plan->graph->parameters[parameter].donated || content.kind != Content::Kind::entry) {
+      return nullptr;
+    }
+    GraphLock lock;
+    Value* value = buffers_[content.index]->current;
+    return value ? program_.beside(value) : nullptr;
   }
 
   /// As it is before a run.

@@ -288,6 +288,14 @@ void leave_to_readers(Buffer& buffer) {
   program.set_data(value, std::move(copy));
 }
 
+/// Somebody outside the graph is about to write into the buffer's memory.
+void expose(Buffer& buffer) {
+  GraphLock lock;
+  if (buffer.current) {
+    Program::instance().expose(buffer.current);
+  }
+}
+
 }  // namespace
 
 void run_all(std::optional<c10::DeviceIndex> device) {
@@ -366,6 +374,7 @@ void run_buffers(c10::ArrayRef<Buffer*> buffers, bool to_write) {
   }
   for (Buffer* buffer : buffers) {
     leave_to_readers(*buffer);
+    expose(*buffer);
   }
 }
 
@@ -435,7 +444,11 @@ c10::Storage materialize(Buffer& buffer, bool to_write) {
     Buffer* written[] = {&buffer};
     run_buffers(written, /*to_write=*/true);
   }
-  return Reading(buffer).storage();
+  c10::Storage storage = Reading(buffer).storage();
+  if (to_write) {
+    expose(buffer);  // memory that was not there before
+  }
+  return storage;
 }
 
 void wait_for_device() {

@@ -144,6 +144,14 @@ bool load_parameters(Flight& flight, std::vector<uint32_t>& shared) {
   return true;
 }
 
+/// Nothing for data that the run may overwrite.
+std::shared_ptr<Beside> beside(const Flight& flight, size_t parameter) {
+  const Collection& c = flight.collection;
+  const uint32_t slot = c.parameters.at(parameter);
+  GraphLock lock;
+  return c.kept[slot] ? Program::instance().beside(c.values[slot]) : nullptr;
+}
+
 /// The nodes from number `first` on are pending again. Needs the graph lock.
 void give_back(Flight& flight, size_t first) {
   auto& nodes = flight.collection.nodes;
@@ -207,6 +215,7 @@ void fly(Flight& flight) {
     for (uint32_t slot : shared) {
       flight.run.slots[slot] = copy_of(flight.run.slots[slot]);
     }
+    flight.run.beside = [&](size_t parameter) { return beside(flight, parameter); };
     flight.plan->executable->run(flight.run);
   } catch (...) {
     error = std::current_exception();

@@ -1,17 +1,28 @@
-// Convolutions of our own, where they are faster than those that PyTorch was built with. They are
-// matrix products, of which one operand is sampled from images while it is packed.
+// Convolutions of compiled graphs: our own, oneDNN's or PyTorch's, whichever is the fastest.
 #pragma once
 
 #include "compile/program.h"
 
+#include <memory>
+
 namespace torch_lazy {
 
-/// Whether a convolution, or a gradient of one, should be computed here: by the processor, the
+/// A convolution of a plan, or a gradient of one. It runs on PyTorch's threads; the bits do not
+/// depend on their number.
+class PreparedConvolution {
+ public:
+  virtual ~PreparedConvolution() = default;
+
+  /// The operands are where their layouts begin. `beside`: what is kept beside the weight; null:
+  /// nothing can be.
+  virtual void run(float* a, float* b, float* out, Beside* beside) const = 0;
+};
+
+/// Whether it is computed here and not by a call of PyTorch's operator: by the processor, the
 /// setting TORCH_LAZY_PRODUCTS and the sizes alone, as are the bits of the result.
 bool has_convolution(const compile::Product& product);
 
-/// On PyTorch's threads; the bits do not depend on their number. The operands are where their
-/// layouts begin.
-void convolve(const compile::Product& product, float* a, float* b, float* out);
+/// For those that are.
+std::shared_ptr<const PreparedConvolution> prepare_convolution(const compile::Product& product);
 
 }  // namespace torch_lazy

@@ -285,7 +285,12 @@ at::Tensor CpuPlan::tensor(const compile::View& view, Frame& frame) const {
 
 void CpuPlan::multiply(const PreparedBatch& batch, Frame& frame) const {
   const compile::Product& product = *batch.product;
-  if (batch.own_product) {
+  if (batch.convolution) {
+    const std::shared_ptr<Beside> beside =
+        batch.weight >= 0 && frame.run.beside ? frame.run.beside(batch.weight) : nullptr;
+    run_convolution(product, *batch.convolution, address(product.a.slot, frame),
+                    address(product.b.slot, frame), address(product.out.slot, frame), beside.get());
+  } else if (batch.own_product) {
     run_own(product, address(product.a.slot, frame), address(product.b.slot, frame),
             address(product.out.slot, frame));
   } else {

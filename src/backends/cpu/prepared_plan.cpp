@@ -79,9 +79,24 @@ void prepare_call(const Step& step, const PreparedPlan& plan, PreparedBatch& bat
   }
 }
 
-void prepare_product(const Step& step, PreparedBatch& batch) {
+/// The number of the parameter that is the slot; -1: it is none.
+int64_t parameter_of(uint32_t slot, const Graph& graph) {
+  for (size_t i = 0; i < graph.parameters.size(); ++i) {
+    if (graph.parameters[i].slot == slot) {
+      return static_cast<int64_t>(i);
+    }
+  }
+  return -1;
+}
+
+void prepare_product(const Step& step, const Graph& graph, PreparedBatch& batch) {
   batch.product = &step.product;
-  batch.own_product = is_own(step.product);
+  if (step.product.convolution) {
+    batch.convolution = prepare_convolution(step.product);
+    batch.weight = parameter_of(step.product.b.slot, graph);
+  } else {
+    batch.own_product = is_own(step.product);
+  }
   batch.node = step.node;
   batch.made.push_back(step.product.out.slot);
 }
@@ -170,7 +185,7 @@ PreparedBatch prepare_batch(const compile::Batch& from, PreparedPlan& plan) {
         prepare_call(step, plan, batch);
         break;
       case Step::Kind::product:
-        prepare_product(step, batch);
+        prepare_product(step, *plan.graph, batch);
         break;
       case Step::Kind::piece:
         prepare_writes(step, plan, batch);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "backends/aten/interpreter.h"
+#include "backends/cpu/convolution.h"
 #include "backends/cpu/kernel_library.h"
 #include "compile/emit.h"
 #include "compile/memory.h"
@@ -41,7 +42,9 @@ struct ContentCopy {
 struct PreparedBatch {
   bool call = false;
   const compile::Product* product = nullptr;
-  bool own_product = false;            // decided once: the same bits in every run
+  bool own_product = false;  // decided once: the same bits in every run
+  std::shared_ptr<const PreparedConvolution> convolution;  // likewise, for a convolution
+  int64_t weight = -1;  // the number of the graph's parameter that is its weight; -1: none
   metrics::Counter* called = nullptr;  // call
   int64_t call_bytes = 0;              // call: of its results
   uint32_t node = 0;                   // the last one that it computes

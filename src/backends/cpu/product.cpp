@@ -12,15 +12,16 @@ namespace torch_lazy {
 namespace {
 
 #ifdef TORCH_LAZY_PRODUCTS
+const ProductKernels kAvx512{multiply_avx512, multiply_samples_avx512};
+
 const ProductKernels* find_kernels() {
-  static const ProductKernels avx512{multiply_avx512, multiply_samples_avx512};
   static const ProductKernels avx2{multiply_avx2, multiply_samples_avx2};
   __builtin_cpu_init();
   const std::string target = settings().codegen_target.get();
   const bool old = target == "x86-64";
   const bool newest = !old && target != "x86-64-v3";
   if (newest && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl")) {
-    return &avx512;
+    return &kAvx512;
   }
   return !old && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? &avx2 : nullptr;
 }
@@ -66,6 +67,14 @@ struct Cut {
 const ProductKernels* product_kernels() {
   static const ProductKernels* found = find_kernels();
   return found;
+}
+
+bool has_avx512() {
+#ifdef TORCH_LAZY_PRODUCTS
+  return product_kernels() == &kAvx512;
+#else
+  return false;
+#endif
 }
 
 bool is_for_pytorch() {

@@ -15,6 +15,9 @@ struct ProductKernels {
 /// Those for this processor, if there are any.
 const ProductKernels* product_kernels();
 
+/// Whether the processor has AVX-512, and the setting TORCH_LAZY_CODEGEN_TARGET allows it.
+bool has_avx512();
+
 /// Whether products of this size should be computed here. The answer depends on the processor, the
 /// setting TORCH_LAZY_PRODUCTS and the size alone, and so do the bits of the result.
 bool has_product(int64_t rows, int64_t columns, int64_t depth);

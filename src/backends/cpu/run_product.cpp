@@ -1,6 +1,5 @@
 #include "backends/cpu/run_product.h"
 
-#include "backends/cpu/convolution.h"
 #include "backends/cpu/product.h"
 
 #include <ATen/ops/bmm_cpu_dispatch.h>
@@ -20,9 +19,6 @@ float* data(const compile::View& view, char* memory) {
 }  // namespace
 
 bool is_own(const compile::Product& product) {
-  if (product.convolution) {
-    return true;  // they become steps only where they are
-  }
   const Layout& out = product.out.layout;
   const size_t row = out.sizes.size() - 2;
   return out.strides[row + 1] == 1 && is_float(product.a) && is_float(product.b) &&
@@ -34,11 +30,12 @@ bool has_own(const compile::Product& product) {
   return product.convolution ? has_convolution(product) : is_own(product);
 }
 
+void run_convolution(const compile::Product& product, const PreparedConvolution& convolution,
+                     char* a, char* b, char* out, Beside* beside) {
+  convolution.run(data(product.a, a), data(product.b, b), data(product.out, out), beside);
+}
+
 void run_own(const compile::Product& product, char* a, char* b, char* out) {
-  if (product.convolution) {
-    convolve(product, data(product.a, a), data(product.b, b), data(product.out, out));
-    return;
-  }
   const Layout& left = product.a.layout;
   const Layout& right = product.b.layout;
   const Layout& result = product.out.layout;
