@@ -56,9 +56,11 @@ def download(target: Path) -> None:
     if not found:
         raise SystemExit(f"fetch_onednn: the package index has no {ARCHIVE}")
     url = urllib.parse.urljoin(page_url, found[0])
-    with urllib.request.urlopen(url, context=context, timeout=60) as source:
-        with target.open("wb") as file:
-            shutil.copyfileobj(source, file)
+    with (
+        urllib.request.urlopen(url, context=context, timeout=60) as source,
+        target.open("wb") as file,
+    ):
+        shutil.copyfileobj(source, file)
 
 
 def unpack(archive: Path, folder: Path) -> None:

@@ -226,8 +226,7 @@ const std::vector<Row>& rows() {
        "Who multiplies matrices and convolves in compiled graphs: own (torch-lazy's kernels, for "
        "float32 with AVX2 or AVX-512), onednn (the oneDNN that is built in, for convolutions and "
        "gradients of their inputs with AVX-512; the rest as with own), aten (PyTorch's), or auto "
-       "(whichever is the fastest for the processor and the size; the bits never depend on the "
-       "number of threads where it is not aten).",
+       "(whichever is the fastest for the processor and the size).",
        set_products, products_name},
       flag("TORCH_LAZY_KEEP_WEIGHTS", "1",
            "Weights of convolutions that stay the same from run to run are kept in oneDNN's layout "

@@ -1,5 +1,6 @@
 // The Python module torch_lazy._C: the public functions, and what Python lends to the core (source
 // lines, the GIL).
+#include "backends/cpu/blocked_convolution.h"
 #include "base/hooks.h"
 #include "base/metrics.h"
 #include "base/scopes.h"
@@ -208,6 +209,7 @@ PYBIND11_MODULE(_C, m) {
     GraphLock lock;
     Program::instance().reset_peak();
   });
+  m.def("has_onednn", &has_onednn);
   m.def("to_real", &to_real, py::arg("tensor"), Release());
   m.def("from_real", &from_real, py::arg("tensor"), Release());
   m.def("tensor_id", &tensor_id, py::arg("tensor"));

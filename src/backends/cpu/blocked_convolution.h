@@ -3,11 +3,12 @@
 #pragma once
 
 #include "backends/cpu/convolution.h"
+#include <torch_lazy/export.h>
 
 namespace torch_lazy {
 
 /// Whether oneDNN is there, and the processor one that it is built for.
-bool has_onednn();
+TORCH_LAZY_API bool has_onednn();
 
 /// Null: it has nothing for this one.
 std::shared_ptr<const PreparedConvolution> blocked_convolution(const compile::Product& product);
