@@ -93,7 +93,10 @@ def main() -> None:
         archive = options.archive
         if not archive:
             archive = Path(temporary) / ARCHIVE
-            download(archive)
+            try:
+                download(archive)
+            except OSError as error:
+                raise SystemExit(f"fetch_onednn: the package index: {error}") from error
         digest = hashlib.sha256(archive.read_bytes()).hexdigest()
         if digest != SHA256:
             raise SystemExit(f"fetch_onednn: {archive.name} has the digest {digest}, not {SHA256}")

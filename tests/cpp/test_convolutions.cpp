@@ -75,6 +75,8 @@ const std::vector<Shape> kShapes = {
     {12, 24, 8, 8, 20, 3, 3, geometry(2, 1)},
     {8, 300, 2, 2, 60, 3, 3, geometry(1, 1)},
     {2, 300, 16, 16, 300, 3, 3, geometry(1, 1)},
+    {2, 64, 10, 10, 96, 3, 3, geometry(2, 1, 1, 2)},
+    {2, 128, 6, 6, 128, 1, 1, geometry(2, 0, 1, 4)},
 };
 
 /// A copy that lies before, or behind, a page that cannot be read or written.
@@ -269,6 +271,16 @@ TEST_P(Convolutions, OfInfinitiesHaveNoNaNMoreThanPyTorchs) {
     expect_same(results.weight_gradient, expected.weight_gradient);
     expect_same(results.input_gradient, expected.input_gradient);
   }
+}
+
+TEST_P(Convolutions, OfOverlappingImagesAreRight) {
+  Shape shape{2, 32, 8, 8, 32, 3, 3, geometry(1, 1)};
+  Operands operands(shape);
+  operands.input = at::randn({2, 32, 40}).unfold(2, 8, 4).narrow(2, 0, 8);
+  const Results expected = operands.expected(shape);
+  const at::Tensor output = at::full_like(operands.gradient, 1e9);
+  compute(shape.geometry, Convolution::Kind::forward, operands.input, operands.weight, output);
+  expect_near(output, expected.output, "output");
 }
 
 TEST_P(Convolutions, OfFewChannelsArePyTorchs) {

@@ -51,9 +51,18 @@ bool is_better_blocked(const Convolution& c, const ConvolutionOperands& all) {
   return fills_blocks(inputs) && !(whole && is_all_weight(all, forward ? all.output : all.input));
 }
 
-bool is_separate(const Planes& planes) {
+/// What lies apart, and is no more than 2 GiB in blocks of channels.
+bool has_layout(const Planes& planes) {
+  constexpr int64_t kBlock = 16;
+  constexpr int64_t kMost = int64_t{1} << 29;  // elements
+  int64_t count = 1;
   for (int d = 0; d < 4; ++d) {
     if (planes.sizes[d] == 0 || (planes.sizes[d] > 1 && planes.strides[d] <= 0)) {
+      return false;
+    }
+    const int64_t blocks = (planes.sizes[d] + kBlock - 1) / kBlock;
+    count *= d == 1 ? blocks * kBlock : planes.sizes[d];
+    if (count > kMost) {
       return false;
     }
   }
@@ -63,8 +72,8 @@ bool is_separate(const Planes& planes) {
 /// Of grouped convolutions oneDNN has those whose groups are whole blocks.
 bool can_be_blocked(const Convolution& c, const ConvolutionOperands& all) {
   constexpr int64_t kBlock = 16;
-  return has_onednn() && c.kind != Convolution::Kind::weight_gradient && is_separate(all.input) &&
-         is_separate(all.weight) && is_separate(all.output) &&
+  return has_onednn() && c.kind != Convolution::Kind::weight_gradient && has_layout(all.input) &&
+         has_layout(all.weight) && has_layout(all.output) &&
          (c.groups == 1 ||
           (all.weight.sizes[1] % kBlock == 0 && all.weight.sizes[0] / c.groups % kBlock == 0));
 }
@@ -110,7 +119,7 @@ std::shared_ptr<const PreparedConvolution> prepare_convolution(const compile::Pr
       return prepared;
     }
   }
-  return own_convolution(product);
+  return has_own_convolution(product) ? own_convolution(product) : pytorchs_convolution(product);
 }
 
 }  // namespace torch_lazy

@@ -373,28 +373,45 @@ void convolve_with_pytorch(const compile::Product& product, float* a, float* b, 
   result.copy_(weight ? std::get<1>(gradients) : std::get<0>(gradients));
 }
 
+/// False: an operand is not finite, see multiply_samples.
+bool convolve(const compile::Product& product, float* a, float* b, float* out) {
+  const Convolution& convolution = *product.convolution;
+  const ConvolutionOperands all(product, a, b, out);
+  bool finite = true;
+  for (int64_t g = 0; g < convolution.groups; ++g) {
+    const auto [input, weight, output] = all.of_group(g, convolution.groups);
+    if (convolution.kind == Convolution::Kind::input_gradient) {
+      finite = convolve_back(output, weight, input, convolution) && finite;
+      continue;
+    }
+    Job job = convolution.kind == Convolution::Kind::forward
+                  ? forward_job(input, weight, output, convolution)
+                  : weight_job(output, input, weight, convolution);
+    finite = compute(job) && finite;
+  }
+  return finite;
+}
+
 class OwnConvolution final : public PreparedConvolution {
  public:
   explicit OwnConvolution(const compile::Product& product) : product_(product) {}
 
   void run(float* a, float* b, float* out, Beside* /*beside*/) const override {
-    const Convolution& convolution = *product_.convolution;
-    const ConvolutionOperands all(product_, a, b, out);
-    bool finite = true;
-    for (int64_t g = 0; g < convolution.groups; ++g) {
-      const auto [input, weight, output] = all.of_group(g, convolution.groups);
-      if (convolution.kind == Convolution::Kind::input_gradient) {
-        finite = convolve_back(output, weight, input, convolution) && finite;
-        continue;
-      }
-      Job job = convolution.kind == Convolution::Kind::forward
-                    ? forward_job(input, weight, output, convolution)
-                    : weight_job(output, input, weight, convolution);
-      finite = compute(job) && finite;
-    }
-    if (!finite) {
+    if (!convolve(product_, a, b, out)) {
       convolve_with_pytorch(product_, a, b, out);
     }
+  }
+
+ private:
+  compile::Product product_;
+};
+
+class PyTorchsConvolution final : public PreparedConvolution {
+ public:
+  explicit PyTorchsConvolution(const compile::Product& product) : product_(product) {}
+
+  void run(float* a, float* b, float* out, Beside* /*beside*/) const override {
+    convolve_with_pytorch(product_, a, b, out);
   }
 
  private:
@@ -423,6 +440,10 @@ bool has_own_convolution(const compile::Product& product) {
 
 std::shared_ptr<const PreparedConvolution> own_convolution(const compile::Product& product) {
   return std::make_shared<OwnConvolution>(product);
+}
+
+std::shared_ptr<const PreparedConvolution> pytorchs_convolution(const compile::Product& product) {
+  return std::make_shared<PyTorchsConvolution>(product);
 }
 
 }  // namespace torch_lazy

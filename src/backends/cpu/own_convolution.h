@@ -11,4 +11,7 @@ bool has_own_convolution(const compile::Product& product);
 
 std::shared_ptr<const PreparedConvolution> own_convolution(const compile::Product& product);
 
+/// By PyTorch's operator, into memory that is planned.
+std::shared_ptr<const PreparedConvolution> pytorchs_convolution(const compile::Product& product);
+
 }  // namespace torch_lazy
