@@ -194,6 +194,12 @@ void read_leaves(at::TensorList tensors, std::vector<int64_t>& ids,
     }
     wait_for_all();
   }
+  {
+    GraphLock lock;
+    for (Value* value : hold->values) {
+      Program::instance().expose(value);  // whoever gets its memory may write into it
+    }
+  }
   BelowEverything below;
   for (const Leaf& leaf : recipe.leaves) {
     at::Tensor tensor = real_tensor(to_real_memory(leaf.data), leaf.layout);

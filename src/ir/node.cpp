@@ -19,6 +19,7 @@ std::mutex& graph_mutex() {
 GraphLock::GraphLock() : lock_(graph_mutex()) {}
 
 GraphLock::~GraphLock() {
+  const std::vector<std::shared_ptr<Beside>> forgotten = Program::instance().take_forgotten();
   lock_.unlock();
   while (values_) {
     delete std::exchange(values_, values_->next_garbage);
@@ -68,13 +69,27 @@ Value* Program::make_data(c10::Storage storage) {
   return value;
 }
 
+void Program::drop_beside(Value* value) {
+  value->has_beside = false;
+  const auto found = besides_.find(value);
+  forgotten_.push_back(std::move(found->second));
+  besides_.erase(found);
+}
+
 void Program::expose(Value* value) {
   forget_beside(value);
-  value->exposed = true;
+  if (!value->data) {
+    return;
+  }
+  if (exposed_.size() >= most_exposed_) {
+    std::erase_if(exposed_, [](const auto& entry) { return entry.second.expired(); });
+    most_exposed_ = std::max(most_exposed_, 2 * exposed_.size());
+  }
+  exposed_.try_emplace(value->data.unsafeGetStorageImpl(), value->data.getWeakStorageImpl());
 }
 
 std::shared_ptr<Beside> Program::beside(Value* value) {
-  if (value->exposed || !value->data) {
+  if (!value->data || exposed_.count(value->data.unsafeGetStorageImpl()) > 0) {
     return nullptr;
   }
   value->has_beside = true;

@@ -27,6 +27,7 @@
 #include <string>
 #include <thread>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 namespace torch_lazy {
@@ -52,7 +53,6 @@ struct alignas(64) Value : Recycled<Value> {
   bool held_by_graph = false;  // data that only the graph keeps alive (counted)
   bool has_history = false;    // the graph that computed it is kept (Program::history)
   bool has_beside = false;     // a backend keeps something beside its data (Program::beside)
-  bool exposed = false;        // somebody outside may write into its data at any time
   Node* producer = nullptr;    // set until its data is there
   int64_t nbytes = 0;
   c10::Storage data;        // set when it is there
@@ -186,10 +186,15 @@ class TORCH_LAZY_API Program {
   inline void set_data(Value* value, c10::Storage storage);
   /// Moves the data out, for a run that may write into it.
   inline c10::Storage take_data(Value* value);
-  /// Somebody outside may write into the value's data from now on.
-  void expose(Value* value);
   /// What a backend keeps beside the value's data; null: the data may change.
   std::shared_ptr<Beside> beside(Value* value);
+  /// The data changes, or is about to.
+  inline void forget_beside(Value* value);
+  /// Somebody outside may write into the memory of the value's data from now on, whichever value it
+  /// becomes the data of.
+  void expose(Value* value);
+  /// What was kept and forgotten: freed after unlocking.
+  std::vector<std::shared_ptr<Beside>> take_forgotten() { return std::exchange(forgotten_, {}); }
 
   Node* first() const { return first_; }
   Node* last() const { return last_; }
@@ -226,7 +231,7 @@ class TORCH_LAZY_API Program {
   void unlink(Node* node);
   void free_unreachable(Value* value, GraphLock& lock);
   inline void count_bytes(int64_t bytes);
-  inline void forget_beside(Value* value);
+  void drop_beside(Value* value);
   inline void update_held(Value* value);
 
   Node* first_ = nullptr;
@@ -242,6 +247,10 @@ class TORCH_LAZY_API Program {
   Segment segment_;
   std::unordered_map<Value*, History> histories_;
   std::unordered_map<Value*, std::shared_ptr<Beside>> besides_;
+  std::vector<std::shared_ptr<Beside>> forgotten_;
+  // Storages that somebody outside may write into. While one is here, no other has its address.
+  std::unordered_map<const c10::StorageImpl*, c10::weak_intrusive_ptr<c10::StorageImpl>> exposed_;
+  size_t most_exposed_ = 64;  // then it is looked which of them are freed
   std::bitset<128> devices_;
   Observer observer_ = nullptr;
 };
@@ -263,7 +272,6 @@ void Program::update_held(Value* value) {
 
 void Program::set_data(Value* value, c10::Storage storage) {
   forget_beside(value);
-  value->exposed = false;
   value->data = std::move(storage);
   count_bytes(value->nbytes);
   update_held(value);
@@ -286,8 +294,7 @@ void Program::forget_history(Value* value) {
 
 void Program::forget_beside(Value* value) {
   if (value->has_beside) {
-    value->has_beside = false;
-    besides_.erase(value);
+    drop_beside(value);
   }
 }
 

@@ -125,12 +125,14 @@ class Replay {
   /// Nothing for data that the run may overwrite, and for memory of the host language.
   std::shared_ptr<Beside> beside(size_t parameter) {
     const Content& content = r_.parameters[parameter];
-    if (r_.plan->graph->parameters[parameter].donated || content.kind != Content::Kind::entry) {
+    const Parameter& place = r_.plan->graph->parameters[parameter];
+    if (place.donated || content.kind != Content::Kind::entry) {
       return nullptr;
     }
     GraphLock lock;
     Value* value = buffers_[content.index]->current;
-    return value ? program_.beside(value) : nullptr;
+    const bool is_same = value && value->data && value->data.is_alias_of(run_.slots[place.slot]);
+    return is_same ? program_.beside(value) : nullptr;  // another thread may have written meanwhile
   }
 
   /// As it is before a run.

@@ -288,14 +288,6 @@ void leave_to_readers(Buffer& buffer) {
   program.set_data(value, std::move(copy));
 }
 
-/// Somebody outside the graph is about to write into the buffer's memory.
-void expose(Buffer& buffer) {
-  GraphLock lock;
-  if (buffer.current) {
-    Program::instance().expose(buffer.current);
-  }
-}
-
 }  // namespace
 
 void run_all(std::optional<c10::DeviceIndex> device) {
@@ -374,7 +366,10 @@ void run_buffers(c10::ArrayRef<Buffer*> buffers, bool to_write) {
   }
   for (Buffer* buffer : buffers) {
     leave_to_readers(*buffer);
-    expose(*buffer);
+    GraphLock lock;
+    if (buffer->current) {  // the caller writes before anything else runs
+      Program::instance().forget_beside(buffer->current);
+    }
   }
 }
 
@@ -445,8 +440,8 @@ c10::Storage materialize(Buffer& buffer, bool to_write) {
     run_buffers(written, /*to_write=*/true);
   }
   c10::Storage storage = Reading(buffer).storage();
-  if (to_write) {
-    expose(buffer);  // memory that was not there before
+  if (GraphLock lock; to_write && buffer.current) {
+    Program::instance().expose(buffer.current);
   }
   return storage;
 }

@@ -150,6 +150,50 @@ def test_results_follow_memory_that_was_given():
         torch.testing.assert_close(run(), nn.functional.conv2d(IMAGE, plain, padding=1))
 
 
+def shared_with_plain(weight):
+    return _C.to_real(weight)
+
+
+def shared_leaf(weight):
+    _, values = _C._lazy_ts_backend._get_tensors_ts_device_data_node([weight])
+    return values[0]
+
+
+@WAYS
+@pytest.mark.parametrize("alias", [shared_with_plain, shared_leaf], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("writes_first", [False, True])
+def test_results_follow_an_alias_after_writes_of_both_sides(way, alias, writes_first):
+    layer = convolution().to("lazy")
+    run = way(layer)
+    plain = alias(layer.weight)
+    for _ in range(2):
+        if writes_first:
+            with torch.no_grad():
+                layer.weight.mul_(2)
+            torch_lazy.mark_step()
+        for _ in range(8):
+            run()
+        plain.mul_(-3)
+        weight = layer.weight.detach().cpu()
+        torch.testing.assert_close(run(), nn.functional.conv2d(IMAGE, weight, padding=1))
+
+
+@WAYS
+def test_results_follow_memory_that_was_given_after_writes_of_both_sides(way):
+    layer = convolution()
+    array = layer.weight.detach().clone().numpy()
+    layer.weight = nn.Parameter(_C.from_real(torch.from_numpy(array)), requires_grad=False)
+    run = way(layer)
+    for _ in range(2):
+        layer.weight.mul_(2)
+        torch_lazy.mark_step()
+        for _ in range(8):
+            run()
+        array *= -3
+        weight = layer.weight.detach().cpu()
+        torch.testing.assert_close(run(), nn.functional.conv2d(IMAGE, weight, padding=1))
+
+
 @has_onednn
 def test_keeping_can_be_switched_off():
     run = traced(convolution().to("lazy"))

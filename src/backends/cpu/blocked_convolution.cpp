@@ -75,7 +75,7 @@ std::string name_of(const Layout& weight, const onednn::Convolution& convolution
 
 /// A weight in oneDNN's layout, beside the plain one.
 struct KeptWeight {
-  int64_t runs = 0;  // that the weight was the same in
+  int64_t uses = 0;  // of the weight as it is
   c10::Storage packed;
 };
 
@@ -86,26 +86,35 @@ class BlockedConvolution final : public PreparedConvolution {
 
   void run(float* a, float* b, float* out, Beside* beside) const override {
     KeptWeight* kept = beside && settings().keep_weights ? find(*beside) : nullptr;
-    const bool keep = kept && ++kept->runs > 1;  // what changes in every step is not worth it
+    const bool keep = kept && ++kept->uses > 1;  // what changes in every step is not worth it
+    if (keep && kept->packed) {
+      static auto& reused = metrics::counter("KeptWeightsReused");
+      reused.add();
+    } else if (keep) {
+      kept->packed = pack(b);
+      static auto& count = metrics::counter("KeptWeights");
+      count.add();
+    }
     const int64_t own = keep ? 0 : convolution_->weight_bytes();
     const c10::Storage block = take_block(own + convolution_->scratch_bytes());
     char* packed = static_cast<char*>(block.mutable_data());
     char* scratch = packed + own;
-    if (keep && kept->packed) {
-      static auto& reused = metrics::counter("KeptWeightsReused");
-      reused.add();
-    } else {
-      if (keep) {
-        static auto& count = metrics::counter("KeptWeights");
-        count.add();
-        kept->packed = at::empty({convolution_->weight_bytes()}, at::kByte).storage();
-      }
-      convolution_->pack(b, keep ? kept->packed.mutable_data() : packed, scratch, on_threads);
+    if (!keep) {
+      convolution_->pack(b, packed, scratch, on_threads);
     }
     convolution_->run(a, keep ? kept->packed.data() : packed, out, scratch, on_threads);
   }
 
  private:
+  c10::Storage pack(const float* weight) const {
+    const int64_t bytes = convolution_->weight_bytes();
+    make_room(bytes);
+    c10::Storage packed = at::empty({bytes}, at::kByte).storage();
+    const c10::Storage block = take_block(convolution_->scratch_bytes());
+    convolution_->pack(weight, packed.mutable_data(), block.mutable_data(), on_threads);
+    return packed;
+  }
+
   KeptWeight* find(Beside& beside) const {
     std::shared_ptr<void>& place = beside[weight_name_];
     if (!place) {

@@ -22,7 +22,8 @@ bool fills_blocks(int64_t channels) {
   return channels >= 2 * kBlock && missing * 10 <= channels;
 }
 
-/// A kernel of our own reads weights where they are, and vectors along the places of the result.
+/// A kernel of our own reads weights where they are. It is fast where places of the result, of all
+/// images side by side in a row of pixels, fill vectors.
 bool is_all_weight(const ConvolutionOperands& all, const Planes& result) {
   constexpr int64_t kFewPlaces = 64;
   constexpr int64_t kLanes = 16;

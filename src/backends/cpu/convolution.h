@@ -8,7 +8,7 @@
 namespace torch_lazy {
 
 /// A convolution of a plan, or a gradient of one. It runs on PyTorch's threads; the bits do not
-/// depend on their number.
+/// depend on their number, unless it is PyTorch's after all.
 class PreparedConvolution {
  public:
   virtual ~PreparedConvolution() = default;
