@@ -4,6 +4,7 @@
 #include <oneapi/dnnl/dnnl_threadpool.hpp>
 
 #include <algorithm>
+#include <cstring>
 #include <sstream>
 
 namespace torch_lazy::onednn {
@@ -133,6 +134,10 @@ class Blocked final : public Convolution {
   }
 
   void pack(const float* weight, void* packed, void* scratch, Parallel parallel) const override {
+    if (!weight_.needed()) {
+      std::memcpy(packed, weight, own_.weight.get_size());
+      return;
+    }
     Threads threads(parts_, parallel);
     dnnl::stream stream = dnnl::threadpool_interop::make_stream(engine(), &threads);
     weight_.run(weight, packed, scratch, stream);
