@@ -11,13 +11,11 @@ import html
 import os
 import re
 import shutil
-import ssl
 import subprocess
 import sys
 import tarfile
 import tempfile
 import urllib.parse
-import urllib.request
 from pathlib import Path
 
 PROJECT = "intel-extension-for-transformers"
@@ -47,20 +45,21 @@ def index() -> str:
 
 
 def download(target: Path) -> None:
-    certificates = pip_setting("cert")
-    context = ssl.create_default_context(cafile=certificates or None)
+    from pip._vendor import requests  # knows about proxies, and names and passwords in addresses
+
+    options = {"timeout": 60, "verify": pip_setting("cert") or True}
     page_url = f"{index().rstrip('/')}/{PROJECT}/"
-    with urllib.request.urlopen(page_url, context=context, timeout=60) as page:
-        links = re.findall(r'href="([^"]+)"', page.read().decode())
+    page = requests.get(page_url, **options)
+    page.raise_for_status()
+    links = re.findall(r'href="([^"]+)"', page.text)
     found = [html.unescape(link) for link in links if f"/{ARCHIVE}" in link]
     if not found:
         raise SystemExit(f"fetch_onednn: the package index has no {ARCHIVE}")
     url = urllib.parse.urljoin(page_url, found[0])
-    with (
-        urllib.request.urlopen(url, context=context, timeout=60) as source,
-        target.open("wb") as file,
-    ):
-        shutil.copyfileobj(source, file)
+    with requests.get(url, stream=True, **options) as source, target.open("wb") as file:
+        source.raise_for_status()
+        for block in source.iter_content(1 << 20):
+            file.write(block)
 
 
 def unpack(archive: Path, folder: Path) -> None:
