@@ -21,7 +21,6 @@ from pathlib import Path
 PROJECT = "intel-extension-for-transformers"
 ARCHIVE = "intel_extension_for_transformers-1.4.2.tar.gz"
 SHA256 = "946d74edec0dc55be1aa248f0f64d86aac558f782b5b33b4de47313681b48e0c"
-VERSION = "3.2.0"
 INSIDE = "/third_party/oneDNN/"
 WANTED = ("include/", "src/common/", "src/cpu/", "LICENSE", "THIRD-PARTY-PROGRAMS")
 UNWANTED = ("src/cpu/aarch64/", "src/cpu/ppc64/", "src/cpu/rv64/", "src/cpu/s390x/")
@@ -101,7 +100,6 @@ def main() -> None:
             raise SystemExit(f"fetch_onednn: {archive.name} has the digest {digest}, not {SHA256}")
         unpacked = Path(temporary) / "oneDNN"
         unpack(archive, unpacked)
-        (unpacked / "VERSION").write_text(VERSION + "\n")
         unpacked.rename(options.folder)  # whole or not at all
 
 

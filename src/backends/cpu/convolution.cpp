@@ -6,8 +6,6 @@
 #include "backends/cpu/own_convolution.h"
 #include "base/settings.h"
 
-#include <algorithm>
-
 namespace torch_lazy {
 namespace {
 
@@ -15,9 +13,13 @@ using compile::Convolution;
 
 enum class Maker : uint8_t { pytorch, ours, onednn };
 
-/// oneDNN computes with 16 channels side by side; what is missing to that is zeros.
+/// Channels that oneDNN has side by side; what is missing to that is zeros.
+constexpr int64_t kBlock = 16;
+
+/// Of the output: then there is little to compute for each weight.
+constexpr int64_t kFewPlaces = 64;
+
 bool fills_blocks(int64_t channels) {
-  constexpr int64_t kBlock = 16;
   const int64_t missing = (kBlock - channels % kBlock) % kBlock;
   return channels >= 2 * kBlock && missing * 10 <= channels;
 }
@@ -25,7 +27,6 @@ bool fills_blocks(int64_t channels) {
 /// A kernel of our own reads weights where they are. It is fast where places of the result, of all
 /// images side by side in a row of pixels, fill vectors.
 bool is_all_weight(const ConvolutionOperands& all, const Planes& result) {
-  constexpr int64_t kFewPlaces = 64;
   constexpr int64_t kLanes = 16;
   return all.output.places() <= kFewPlaces && result.sizes[0] * result.sizes[3] % kLanes == 0;
 }
@@ -54,7 +55,6 @@ bool is_better_blocked(const Convolution& c, const ConvolutionOperands& all) {
 
 /// What lies apart, and is no more than 2 GiB in blocks of channels.
 bool has_layout(const Planes& planes) {
-  constexpr int64_t kBlock = 16;
   constexpr int64_t kMost = int64_t{1} << 29;  // elements
   int64_t count = 1;
   for (int d = 0; d < 4; ++d) {
@@ -72,7 +72,6 @@ bool has_layout(const Planes& planes) {
 
 /// Of grouped convolutions oneDNN has those whose groups are whole blocks.
 bool can_be_blocked(const Convolution& c, const ConvolutionOperands& all) {
-  constexpr int64_t kBlock = 16;
   return has_onednn() && c.kind != Convolution::Kind::weight_gradient && has_layout(all.input) &&
          has_layout(all.weight) && has_layout(all.output) &&
          (c.groups == 1 ||
@@ -82,7 +81,6 @@ bool can_be_blocked(const Convolution& c, const ConvolutionOperands& all) {
 /// Without oneDNN, PyTorch's are the faster ones where weights are small against the images. The
 /// bits of its gradients depend on the number of threads: those are always ours.
 bool is_better_here(const Convolution& c, const ConvolutionOperands& all) {
-  constexpr int64_t kFewPlaces = 64;
   return c.kind != Convolution::Kind::forward || all.taps() == 1 ||
          all.output.places() <= kFewPlaces;
 }
@@ -115,12 +113,14 @@ bool has_convolution(const compile::Product& product) {
 }
 
 std::shared_ptr<const PreparedConvolution> prepare_convolution(const compile::Product& product) {
-  if (maker_of(product) == Maker::onednn) {
-    if (auto prepared = blocked_convolution(product)) {
-      return prepared;
+  const Maker maker = maker_of(product);
+  if (maker == Maker::onednn) {
+    if (auto blocked = blocked_convolution(product)) {
+      return blocked;
     }
   }
-  return has_own_convolution(product) ? own_convolution(product) : pytorchs_convolution(product);
+  const bool ours = maker == Maker::ours || has_own_convolution(product);
+  return ours ? own_convolution(product) : pytorchs_convolution(product);
 }
 
 }  // namespace torch_lazy
