@@ -1,6 +1,6 @@
 # The front door: every target sets up what it needs, from a bare clone on.
 # `make help` lists the targets. Variables: PRESET=release|debug|asan|tsan, TORCH=2.13.0, JOBS=2,
-# PYTEST_ARGS="-k name". A second torch beside the first:
+# PYTEST_ARGS="-k name", SOAK_SECONDS=1800. A second torch beside the first:
 #   make test TORCH=2.12.0 VENV=.venv-2.12 BUILD=build/release-2.12
 
 SHELL := /bin/bash
@@ -17,6 +17,9 @@ JOBS ?= $(shell nproc)
 PYTEST_ARGS ?=
 DEMO_ARGS ?=
 BENCH_ARGS ?=
+FILES ?=
+UPSTREAM ?= build/upstream
+UPSTREAM_ARGS ?=
 
 # cmake, ninja, ruff and clang-format come from the virtual environment.
 export PATH := $(abspath $(VENV))/bin:$(PATH)
@@ -70,7 +73,7 @@ $(BUILD)/build.ninja: CMakePresets.json $(VENV)/.stamp-dev | build/.stamps/packa
 
 .PHONY: help
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
 
 .PHONY: setup
 setup: $(VENV)/.stamp-dev ## Install system packages, virtual environment and torch
@@ -88,8 +91,11 @@ build: compile $(VENV)/.stamp-develop ## Compile, and make `import torch_lazy` w
 demo: build ## Train a small GPT on the lazy device
 	$(py) demo/train_gpt.py $(DEMO_ARGS)
 
+test_parts := test-cpp test-python test-compiled
+
 .PHONY: test
-test: test-cpp test-python test-compiled ## Run all tests
+test: build ## Run all tests: every part, and one summary at the end
+	@+tools/run_parts.sh $(test_parts)
 
 .PHONY: test-cpp
 test-cpp: compile ## Run the C++ tests
@@ -98,6 +104,12 @@ test-cpp: compile ## Run the C++ tests
 .PHONY: test-python
 test-python: build ## Run the Python tests
 	$(run_pytest) tests/python -n $(JOBS) $(PYTEST_ARGS)
+
+# Two builds of their own, PyTorch excepted; locks assert their order in them.
+.PHONY: test-sanitized
+test-sanitized: ## Run the C++ tests with the thread and the address sanitizer (slow)
+	$(MAKE) test-cpp PRESET=tsan
+	$(MAKE) test-cpp PRESET=asan
 
 compiled_tests := $(addprefix tests/python/test_,$(addsuffix .py, \
   opinfo models random_programs features optimizers faults threads async runs errors \
@@ -108,9 +120,25 @@ test-compiled: build ## Run operators, programs and faults with every graph comp
 	TORCH_LAZY_COMPILER=force \
 	  $(run_pytest) $(compiled_tests) -n $(JOBS) -m "not slow" $(PYTEST_ARGS)
 
+SOAK_SECONDS ?= 1800
+
+.PHONY: soak
+soak: build ## Threads, forks, faults, new shapes and a broken cache for half an hour
+	$(py) tests/soak/soak.py --seconds $(SOAK_SECONDS)
+
 .PHONY: test-quick
 test-quick: test-cpp build ## Run the C++ tests and the Python tests that are not marked slow
 	$(run_pytest) tests/python -n $(JOBS) -m "not slow" $(PYTEST_ARGS)
+
+# Installed beside the tests, not into the virtual environment.
+$(UPSTREAM)/packages: requirements/upstream.txt | $(py)
+	rm -rf $@ && mkdir -p $(@D)
+	$(pip_install) --target $@ -r requirements/upstream.txt
+
+.PHONY: test-upstream
+test-upstream: build $(UPSTREAM)/packages ## Run PyTorch's own tests on lazy (hours; FILES="test_torch.py")
+	$(py) tools/fetch_upstream_tests.py $(UPSTREAM)
+	$(py) tests/upstream/run.py $(UPSTREAM) $(FILES) --jobs $(JOBS) $(UPSTREAM_ARGS)
 
 .PHONY: bench
 bench: build build/.stamps/packages-bench ## Run the benchmarks (docs/benchmarks.md)

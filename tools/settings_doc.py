@@ -43,7 +43,7 @@ setting of ours and both are in the environment, ours counts.
 def rows(source: str) -> list[tuple[str, str, str]]:
     """Name, default and meaning: three string literals in a row, the last possibly in pieces."""
     literal = r'"((?:[^"\\]|\\.)*)"'
-    row = rf'"({NAME})",\s*{literal},\s*((?:{literal}\s*)+),'
+    row = rf'"({NAME})",\s*{literal},\s*((?:{literal}\s*)+)[,)]'
     found = []
     for match in re.finditer(row, source):
         meaning = "".join(re.findall(literal, match[3]))

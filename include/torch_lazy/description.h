@@ -7,6 +7,7 @@
 #include <torch_lazy/operator.h>
 
 #include <ATen/core/ivalue.h>
+#include <c10/util/Exception.h>
 #include <c10/util/SmallVector.h>
 #include <c10/util/intrusive_ptr.h>
 
@@ -99,6 +100,7 @@ struct Description : c10::intrusive_ptr_target {
   int numbers = 0;
   c10::DeviceIndex device = 0;                // of the lazy device that it was called on
   at::ScalarType default_dtype = at::kFloat;  // of the process when the call was made
+  std::vector<c10::Warning> warnings;         // that eager gives at each such call
 
   /// Of outputs: fresh results come first, then writes.
   const Layout& output_layout(size_t output) const {

@@ -13,6 +13,7 @@
 #include <memory>
 #include <mutex>
 #include <set>
+#include <thread>
 #include <vector>
 
 namespace torch_lazy {
@@ -27,6 +28,8 @@ struct DeviceOrder {
 using DeviceSet = std::set<at::Device, DeviceOrder>;
 
 class TORCH_LAZY_API DeviceLocker {
+  friend class DeviceLocksAtFork;
+
  public:
   explicit DeviceLocker(at::Device device) : device_(device) {}
 
@@ -48,6 +51,7 @@ class TORCH_LAZY_API DeviceLocker {
   std::mutex mutex_;
   std::condition_variable freed_;
   bool locked_ = false;
+  std::thread::id owner_;  // while it is locked
   std::exception_ptr error_;
 };
 
@@ -72,6 +76,8 @@ class TORCH_LAZY_API DeviceUnlocker {
 
 /// The lockers of all devices, one each.
 class TORCH_LAZY_API DeviceLocks {
+  friend class DeviceLocksAtFork;
+
  public:
   static DeviceLocks& instance();
 

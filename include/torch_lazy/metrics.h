@@ -65,6 +65,8 @@ struct MetricData {
 };
 
 class TORCH_LAZY_API Metric {
+  friend class AllMetrics;
+
  public:
   explicit Metric(Kind kind);
 

@@ -29,7 +29,8 @@ class TORCH_LAZY_API SavedGraph {
   const std::vector<std::pair<std::string, at::Tensor>>& state() const { return state_; }
 
  private:
-  friend TORCH_LAZY_API SavedGraph load_graph(const std::string& path);
+  friend TORCH_LAZY_API SavedGraph load_graph(const std::string& path,
+                                              const std::vector<std::string>& namespaces);
 
   std::shared_ptr<const Recording> recording_;
   std::vector<std::string> arguments_;
@@ -38,8 +39,10 @@ class TORCH_LAZY_API SavedGraph {
 };
 
 /// Reads a file and checks all of it; one that is damaged, foreign or of another version raises a
-/// clear error. Nothing in a file is code.
-TORCH_LAZY_API SavedGraph load_graph(const std::string& path);
+/// clear error. Nothing in a file is code. A file calls operators of aten that compute tensors and
+/// do nothing else; `namespaces`: other libraries whose operators it may call, too.
+TORCH_LAZY_API SavedGraph load_graph(const std::string& path,
+                                     const std::vector<std::string>& namespaces = {});
 
 /// Writes a recording whose first `arguments` known tensors are arguments; `known`: all of them, as
 /// they are to be found in the file, and `names` those of the others. `hosts`: the plain tensors

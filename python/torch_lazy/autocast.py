@@ -66,14 +66,19 @@ class autocast(torch.autocast):
                 _C.clear_autocast_cache()
 
 
+def _is_lazy(device_type: Any) -> bool:
+    """Also with an index, as programs have it that pass a device as text."""
+    return isinstance(device_type, str) and device_type.split(":")[0] == "lazy"
+
+
 def with_lazy_name(function: Any) -> Any:
     """A function of a device type, made to understand "lazy"."""
 
     @functools.wraps(function)
     def mapped(*args: Any, **kwargs: Any) -> Any:
-        if args and args[0] == "lazy":
+        if args and _is_lazy(args[0]):
             args = (state_for("lazy"), *args[1:])
-        elif kwargs.get("device_type") == "lazy":
+        elif _is_lazy(kwargs.get("device_type")):
             kwargs["device_type"] = state_for("lazy")
         return function(*args, **kwargs)
 

@@ -6,24 +6,37 @@ recordings are believed; what they depend on in the program's objects is checked
 replay, and at calls 8, 16, 32, ... the function is run and compared again.
 """
 
+import collections
 import contextlib
 import functools
 import gc
-import itertools
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+import weakref
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves
+from torch.utils._pytree import tree_leaves
 
 from torch_lazy import _C
-from torch_lazy.reach import Reach, reach_of
+from torch_lazy.device_steps import StepsOnDevice, keep_steps_on_device
+from torch_lazy.host_reads import HostReads, load_modes
+from torch_lazy.observe import Observed, Observer, merged
+from torch_lazy.rates import RateWatch, constant, evaluate, fix_rates
+from torch_lazy.reach import WRAPPERS, Reach, reach_of
+from torch_lazy.results import Shape, leaf_difference
 
 _REPLAYED, _INLINE, _TRACED, _VERIFIED = range(4)
 _ATTEMPTS = 5
 """Calls of one signature within which two in a row have to be alike."""
+
+_OTHER_CALL = (
+    "it changes the tree of its arguments, or leaves a mode such as no_grad on; do that outside of "
+    "the function"
+)
+
+_OBSERVED = 4
+"""Recorded calls from which it is expected what the next one will use."""
 
 _VARIANTS = 8
 """Recordings of one signature: for training and evaluation, with and without gradients."""
@@ -41,9 +54,13 @@ class Attempt(NamedTuple):
     leaves: list[Any]
     """Of its result; tensors on the device are left out."""
     is_tensor: list[bool]
-    spec: TreeSpec
+    shape: Shape
     obstacle: str
     learning_rates: list[float]
+    fixed_rates: list[str]
+    """By rate: why another one means another recording; empty: it is followed."""
+    formulas: list[Any]
+    """What the program made of the rates and gave to operators."""
 
 
 class History:
@@ -75,6 +92,10 @@ class CompiledFunction:
         self._donate = tuple([donate] if isinstance(donate, (int, str)) else donate)
         self._pure_hooks = pure_hooks
         self._is_compiling = is_compiling
+        self._observed: collections.deque[Observed] = collections.deque(maxlen=_OBSERVED)
+        self._optimizers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
+        """Those that count their steps on the device."""
+        self._said_new_objects = False
         self._calls = _C.CompiledCalls(cache_size)
         self._call = self._calls.call
 
@@ -113,6 +134,15 @@ class CompiledFunction:
         """Forgets all recordings; the next calls are recorded anew."""
         self._calls.clear()
 
+    def anew(self) -> "CompiledFunction":
+        """The same function with the same options, and no recordings."""
+        return CompiledFunction(
+            self.function,
+            donate=self._donate,
+            pure_hooks=self._pure_hooks,
+            is_compiling=self._is_compiling,
+        )
+
     def variant_for(self, args: tuple[Any, ...], **kwargs: Any) -> Any:
         """The recording that a call with these arguments would replay; None: there is none."""
         return self._calls.variant(args, kwargs)
@@ -123,41 +153,61 @@ class CompiledFunction:
         history = signature.record
         if history is None:
             history = signature.record = History()
+            if signature.obstacle:
+                history.given_up = signature.obstacle
+                if not self._said_new_objects:
+                    self._said_new_objects = True
+                    self._give_up(signature, history, signature.obstacle)
         if history.given_up:
-            return self.function(*args, **kwargs)
-        result, attempt = self._record(args, kwargs)
+            with StepsOnDevice(self._optimizers):
+                return self.function(*args, **kwargs)
+        result, attempt = self._record(signature, args, kwargs)
+        if attempt.recording.untimely:
+            return result  # says nothing about the function
         if variant is not None:
             self._verify(signature, history, variant, attempt)
         else:
             self._consider(signature, history, attempt)
         return result
 
-    def _record(self, args: Any, kwargs: Any) -> tuple[Any, Attempt]:
+    def _record(self, signature: Any, args: Any, kwargs: Any) -> tuple[Any, Attempt]:
         arguments = _C.call_tensors(args, kwargs)
-        before = reach_of(self.function, args, kwargs)
+        load_modes()
+        expected = merged(self._observed)
+        before = reach_of(self.function, args, kwargs, expected)
         if before.optimizers:
             for optimizer in before.optimizers:
                 keep_steps_on_device(optimizer)
-            before = reach_of(self.function, args, kwargs)
+                self._optimizers.add(optimizer)
+            before = reach_of(self.function, args, kwargs, expected)
         known, hosts = _split(arguments, before)
-        recorder = _C.Recorder(known, hosts, self._donated(args, kwargs, known))
+        donated = self._donated(args, kwargs, known)
         compiling = said_to_be_compiling() if self._is_compiling else contextlib.nullcontext()
+        rates = RateWatch(before.numbers)
+        recorder = None
         try:
-            with _HostReads(hosts, before) as reads, compiling:
+            recorder = _C.Recorder(known, hosts, donated)
+            steps = StepsOnDevice(before.optimizers)
+            observer = Observer()
+            with steps, HostReads(before.names) as reads, compiling, rates, observer:
                 result = self.function(*args, **kwargs)
-        except BaseException:
-            recorder.abandon()  # whoever keeps the traceback keeps the recorder
-            raise
-        leaves, spec = tree_flatten(result)
-        tensors = [leaf for leaf in leaves if _is_lazy(leaf)]
-        graphs = [graph_behind(tensor) for tensor in tensors]
-        if any(graphs):
-            gc.collect()  # graphs of autograd in reference cycles hold tensors
-        recording = recorder.finish(tensors, graphs)
-        after = reach_of(self.function, args, kwargs)
+            leaves: list[Any] = []
+            shape = Shape(result, leaves)
+            if rates.end(leaves):
+                result = shape.make(iter(leaves))
+            recording = _finish(recorder, leaves)
+        finally:
+            if recorder is not None:
+                recorder.abandon()  # whoever keeps a traceback keeps the recorder
+        observed = observer.result()
+        after = reach_of(self.function, args, kwargs, observed)
+        self._observed.append(observed)
         obstacle = (
             recording.obstacle
             or reads.obstacle
+            or reads.without_operator(observer.host_reads)
+            or observed.obstacle
+            or ("" if signature.is_of(args, kwargs) else _OTHER_CALL)
             or _state_obstacle(before, after, self._pure_hooks)
             or _result_obstacle(leaves, {id(tensor) for tensor in known})
         )
@@ -168,7 +218,11 @@ class CompiledFunction:
             )
         is_tensor = [_is_lazy(leaf) for leaf in leaves]
         kept = [None if lazy else leaf for leaf, lazy in zip(leaves, is_tensor, strict=True)]
-        return result, Attempt(recording, after, kept, is_tensor, spec, obstacle, before.rates())
+        fix_rates(after, rates.fixed)
+        made = list(rates.formulas)
+        return result, Attempt(
+            recording, after, kept, is_tensor, shape, obstacle, rates.rates, rates.fixed, made
+        )
 
     def _donated(self, args: Any, kwargs: Any, known: list[torch.Tensor]) -> list[int]:
         places = {id(tensor): i for i, tensor in reversed(list(enumerate(known)))}
@@ -235,18 +289,36 @@ class CompiledFunction:
         )
 
 
+WRAPPERS.add(CompiledFunction)
+
+
+def _finish(recorder: Any, leaves: list[Any]) -> Any:
+    tensors = [leaf for leaf in leaves if _is_lazy(leaf)]
+    graphs = [graph_behind(tensor) for tensor in tensors]
+    if any(graphs):
+        gc.collect()  # graphs of autograd in reference cycles hold tensors
+    return recorder.finish(tensors, graphs)
+
+
 # ---- Comparing calls -----------------------------------------------------------------------------
 
 
 def _difference(a: Attempt, b: Attempt) -> str:
     """In what two calls differ, numbers aside; empty: in nothing."""
-    if not b.reach.same_guards(a.reach):
-        return "the objects that it refers to are replaced between calls"
-    if a.spec != b.spec or len(a.leaves) != len(b.leaves):
+    for x, y, fixed in zip(
+        a.learning_rates, b.learning_rates, map(max, a.fixed_rates, b.fixed_rates), strict=False
+    ):
+        if fixed and x != y:
+            return f"a learning rate has changed that replays cannot follow: {fixed}"
+    changed = b.reach.same_guards(a.reach)
+    if changed:
+        return f"{changed} between calls"
+    if a.shape != b.shape or a.is_tensor != b.is_tensor:
         return "its results have another structure"
     for x, y in zip(a.leaves, b.leaves, strict=True):
-        if x is not y and (type(x) is not type(y) or x != y):
-            return f"its result is {x!r} in one call and {y!r} in another"
+        reason = leaf_difference(x, y)
+        if reason:
+            return reason
     return _C.recording_difference(a.recording, b.recording)
 
 
@@ -254,21 +326,21 @@ def _explain_numbers(
     a: Attempt, b: Attempt, rule: "NumberRule | None"
 ) -> tuple[str, "NumberRule | None"]:
     """Why two calls have other numbers: a reason against replaying, or a rule that gives them."""
-    changed = _C.different_numbers(a.recording, b.recording)
+    if list(map(bool, a.fixed_rates)) != list(map(bool, b.fixed_rates)) or a.formulas != b.formulas:
+        return "it makes its numbers of its learning rates in another way in each call", None
+    changed = set(_C.different_numbers(a.recording, b.recording))
     if rule is not None:
-        predicted = dict(rule(b.learning_rates) or ())
+        predicted = dict(rule.numbers(b.learning_rates) or ())
         actual = b.recording.numbers
-        if (
-            predicted
-            and set(changed) <= set(predicted)
-            and all(actual[place] == number for place, number in predicted.items())
+        if changed <= set(predicted) and all(
+            actual[place] == number for place, number in predicted.items()
         ):
             return "", rule
-    if not changed:
+    if a.learning_rates == b.learning_rates and not changed:
         return "", rule
     rule = NumberRule.learn(a, b, changed)
     if rule is None:
-        unexplained = b.recording.number_place(changed[0])
+        unexplained = b.recording.number_place(min(changed))
         return (
             f"{unexplained} is another one in each call; make it a tensor that the function "
             f"changes, or pass it as an argument",
@@ -277,50 +349,49 @@ def _explain_numbers(
     return "", rule
 
 
-_FORMULAS: tuple[Callable[[float, float], float], ...] = (
-    lambda rate, decay: rate,
-    lambda rate, decay: -rate,
-    lambda rate, decay: 1 - rate * decay,
-    lambda rate, decay: rate * decay,
-    lambda rate, decay: -(rate * decay),
-    lambda rate, decay: 1 / rate,
-    lambda rate, decay: -1 / rate,
-)
-"""What optimizers make of a learning rate and a weight decay before an operator gets it."""
-
-
 class NumberRule(NamedTuple):
-    """How numbers of a recording follow from learning rates, by what two calls have shown."""
+    """How numbers of a recording follow from learning rates: by what the program makes of these."""
 
-    places: list[tuple[int, list[tuple[int, int]]]]
-    """A number, and which formulas of which rates give it; all of them."""
-    decays: list[float]
+    places: list[tuple[int, list[Any]]]
+    """A number, and the formulas that gave it in all recorded calls."""
+    rates: list[float]
+    """Those of the recording."""
+    followed: list[int]
+    """The rates that are: those of the guards."""
 
-    def __call__(self, rates: Sequence[float]) -> list[tuple[int, float]] | None:
+    def __call__(self, followed: Sequence[float]) -> list[tuple[int, float]] | None:
+        rates = list(self.rates)
+        for i, rate in zip(self.followed, followed, strict=True):
+            rates[i] = rate
+        return self.numbers(rates)
+
+    def numbers(self, rates: Sequence[float]) -> list[tuple[int, float]] | None:
         numbers = []
-        for place, candidates in self.places:
-            values = {_FORMULAS[f](rates[i], self.decays[i]) for i, f in candidates}
-            if len(values) != 1:
+        for place, formulas in self.places:
+            values = {evaluate(formula, rates) for formula in formulas}
+            if len(values) != 1 or None in values:
                 return None  # two rates that were always equal are not any more
             numbers.append((place, values.pop()))
         return numbers
 
     @staticmethod
-    def learn(a: Attempt, b: Attempt, changed: Sequence[int]) -> "NumberRule | None":
-        decays = [float(group.get("weight_decay", 0)) for _, group in b.reach.numbers]
+    def learn(a: Attempt, b: Attempt, changed: Collection[int]) -> "NumberRule | None":
         before, after = a.recording.numbers, b.recording.numbers
+        values = [
+            (formula, evaluate(formula, a.learning_rates), evaluate(formula, b.learning_rates))
+            for formula in b.formulas
+        ]
         places = []
-        for place in changed:
-            candidates = [
-                (i, f)
-                for i, f in itertools.product(range(len(decays)), range(len(_FORMULAS)))
-                if _FORMULAS[f](a.learning_rates[i], decays[i]) == before[place]
-                and _FORMULAS[f](b.learning_rates[i], decays[i]) == after[place]
-            ]
-            if not candidates:
-                return None
-            places.append((place, candidates))
-        return NumberRule(places, decays)
+        for place, (x, y) in enumerate(zip(before, after, strict=True)):
+            formulas = [f for f, u, v in values if u is not None and u == x and v == y]
+            if place in changed:
+                if not formulas:
+                    return None
+                places.append((place, formulas))
+            elif formulas:  # it may also be always the same
+                places.append((place, [*formulas, constant(y)]))
+        followed = [i for i, fixed in enumerate(b.fixed_rates) if not fixed]
+        return NumberRule(places, b.learning_rates, followed)
 
 
 def _set_attempt(variant: Any, attempt: Attempt) -> None:
@@ -336,15 +407,9 @@ def _make_variant(attempt: Attempt) -> Any:
     variant.slot_hosts = list(attempt.reach.hosts.values())
     variant.results = attempt.leaves
     variant.is_tensor = attempt.is_tensor
-    variant.rebuild = None if attempt.spec.is_leaf() else _rebuild(attempt.spec)
+    variant.rebuild = None if attempt.shape.is_leaf() else attempt.shape.rebuild()
     variant.numbers = None
     return variant
-
-
-def _rebuild(spec: TreeSpec) -> Callable[[list[Any]], Any]:
-    if spec.type is tuple and all(child.is_leaf() for child in spec.children()):
-        return tuple
-    return spec.unflatten
 
 
 # ---- What keeps a call from being replayed -------------------------------------------------------
@@ -354,21 +419,23 @@ def _state_obstacle(before: Reach, after: Reach, pure_hooks: bool) -> str:
     if after.too_much:
         return "it refers to too many objects to check them in every call"
     if after.opaque:
-        return f"{after.opaque}, whose content can change unseen; make it a tensor"
+        return (
+            f"{after.opaque}, whose content can change unseen; pass what the function needs of it "
+            f"as an argument, or make it a tensor"
+        )
     if after.hook and not pure_hooks:
         return (
             f"{after.hook} would not be called; if it does nothing but compute, say so with "
             f"torch_lazy.compile(..., pure_hooks=True)"
         )
-    changed = after.changed_value(before)
+    changed = after.changed_since(before)
     if changed:
-        path, old, new = changed
         return (
-            f"{path} changes from {old!r} to {new!r} in the call; keep it in a tensor, change it "
-            f"outside of the function, or pass it as an argument"
+            f"{changed} in the call; keep it in a tensor, change it outside of the function, or "
+            f"pass it as an argument"
         )
-    if not after.same_guards(before):
-        return "it replaces objects that it refers to"
+    if not after.is_covered_by(before):
+        return "it refers to objects that were not seen before the call"
     if after.rates() != before.rates():
         return "it changes a learning rate; step the scheduler outside of the function"
     return ""
@@ -394,48 +461,6 @@ def said_to_be_compiling() -> Iterator[None]:
         yield
     finally:
         compiler._is_compiling_flag = before
-
-
-class _HostReads(TorchDispatchMode):
-    """Sees whether a call computes with plain tensors: what it makes of them would not change."""
-
-    def __init__(self, hosts: Sequence[torch.Tensor], reach: Reach) -> None:
-        super().__init__()
-        self.obstacle = ""
-        self._hosts = {host.untyped_storage()._cdata: host for host in hosts}
-        self._names = reach.names
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        if self._hosts and not self.obstacle and not _only_moves(func):
-            for leaf in tree_leaves((args, kwargs)):
-                if isinstance(leaf, torch.Tensor) and leaf.layout == torch.strided:
-                    self._look_at(func, leaf)
-        return func(*args, **kwargs)
-
-    def _look_at(self, func: Any, tensor: torch.Tensor) -> None:
-        if tensor.device.type == "lazy" or tensor.device.type == "meta":
-            return
-        host = self._hosts.get(tensor.untyped_storage()._cdata)
-        if host is not None:
-            name = self._names.get(id(host), "an argument")
-            self.obstacle = (
-                f"{func} computes with {name}, which is on the {host.device.type} "
-                f"({_C.first_user_frame().strip()}); move it to the device lazy first"
-            )
-
-
-def _only_moves(func: Any) -> bool:
-    """Whether an operator makes views, or copies to another device: such data is followed."""
-    return func in _MOVES or func.is_view
-
-
-_MOVES = {
-    torch.ops.aten._to_copy.default,
-    torch.ops.aten.copy_.default,
-    torch.ops.aten.detach.default,
-    torch.ops.aten.alias.default,
-}
 
 
 def _is_lazy(value: Any) -> bool:
@@ -480,21 +505,6 @@ def graph_behind(tensor: torch.Tensor) -> int:
 @functools.cache
 def _saved_names(node_type: type) -> tuple[str, ...]:
     return tuple(name for name in dir(node_type) if name.startswith("_saved_"))
-
-
-def keep_steps_on_device(optimizer: torch.optim.Optimizer) -> None:
-    """Has the optimizer count its steps in tensors on the device, where replays can count too."""
-    for group in optimizer.param_groups:
-        parameters = [p for p in group["params"] if _is_lazy(p)]
-        if "capturable" not in group or not parameters:
-            continue
-        if not group.get("fused"):
-            group["capturable"] = True
-        for parameter in parameters:
-            state = optimizer.state.get(parameter, {})
-            count = state.get("step")
-            if isinstance(count, torch.Tensor) and not _is_lazy(count):
-                state["step"] = count.to(parameter.device)
 
 
 def compile(

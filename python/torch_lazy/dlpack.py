@@ -34,6 +34,39 @@ def from_dlpack(source: Any) -> torch.Tensor:
     return _C.from_real(real)
 
 
+def packing(to_dlpack: Any) -> Any:
+    """torch.to_dlpack, for lazy tensors too."""
+
+    def pack(tensor: torch.Tensor) -> Any:
+        return to_dlpack(_C.to_real(tensor.detach()) if tensor.device.type == "lazy" else tensor)
+
+    return pack
+
+
+def exporting(dlpack: Any) -> Any:
+    """Tensor.__dlpack__, for lazy tensors too."""
+
+    def export(self: torch.Tensor, **kwargs: Any) -> Any:
+        if self.device.type != "lazy":
+            return dlpack(self, **kwargs)
+        if self.requires_grad:
+            raise BufferError("Can't export tensors that require gradient, use tensor.detach()")
+        return dlpack(_C.to_real(self), **kwargs)
+
+    return export
+
+
+def exporting_device(dlpack_device: Any) -> Any:
+    """Tensor.__dlpack_device__, for lazy tensors too."""
+
+    def device(self: torch.Tensor) -> Any:
+        if self.device.type != "lazy":
+            return dlpack_device(self)
+        return torch.empty(0, device=_C.real_device()).__dlpack_device__()
+
+    return device
+
+
 def _require_lazy(tensor: torch.Tensor) -> None:
     if tensor.device.type != "lazy":
         raise TypeError(f"expected a tensor on the device lazy, got one on {tensor.device}")

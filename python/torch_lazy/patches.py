@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.overrides import has_torch_function_unary
 
 from torch_lazy import _C, config, step
 from torch_lazy.autocast import with_lazy_name
@@ -158,6 +159,71 @@ def _making_lazy_ones(new: Callable[..., Any]) -> Any:
         return torch.tensor(size, dtype=torch.uint8, device=device).untyped_storage()
 
     return staticmethod(new_storage)
+
+
+def identify_memory() -> None:
+    """data_ptr() of lazy tensors and storages: a number that tells one memory from another.
+
+    Programs compare these numbers to find what is shared. In C++ asking for the pointer is an
+    error: there is no memory behind it.
+    """
+    _replace(torch.Tensor, "data_ptr", _numbering_tensors)
+    _replace(torch.UntypedStorage, "data_ptr", _numbering_storages)
+
+
+def _numbering_tensors(data_ptr: Callable[..., int]) -> Callable[..., int]:
+    def number(self: torch.Tensor) -> int:
+        if has_torch_function_unary(self) or self.device.type != "lazy":
+            return data_ptr(self)
+        return _C.data_pointer(self)
+
+    return number
+
+
+def _numbering_storages(data_ptr: Callable[..., int]) -> Callable[..., int]:
+    def number(self: torch.UntypedStorage) -> int:
+        return _C.storage_pointer(self) if self.device.type == "lazy" else data_ptr(self)
+
+    return number
+
+
+def read_storages() -> None:
+    """untyped_storage()[2:5]: a storage of its own with these bytes.
+
+    PyTorch makes a storage that points into the first one's memory, and ours has no address.
+    """
+    _replace(torch.UntypedStorage, "__getitem__", _copying_slices)
+
+
+def _copying_slices(get_item: Callable[..., Any]) -> Callable[..., Any]:
+    def get(self: torch.UntypedStorage, index: Any) -> Any:
+        if self.device.type != "lazy" or not isinstance(index, slice):
+            return get_item(self, index)
+        if index.step not in (None, 1):
+            raise RuntimeError(
+                f"Trying to slice with a step of {index.step}, but only a step of 1 is supported"
+            )
+        whole = torch.empty(0, dtype=torch.uint8, device=self.device).set_(self)
+        return whole[index].clone().untyped_storage()
+
+    return get
+
+
+def dlpack() -> None:
+    """torch.to_dlpack(tensor) and tensor.__dlpack__(): over the memory of the real device."""
+    from torch_lazy.dlpack import exporting, exporting_device, packing
+
+    _replace(torch.utils.dlpack, "to_dlpack", packing)
+    _replace(torch, "to_dlpack", packing)
+    _replace(torch.Tensor, "__dlpack__", exporting)
+    _replace(torch.Tensor, "__dlpack_device__", exporting_device)
+
+
+def generators() -> None:
+    """torch.Generator("lazy"): PyTorch makes generators for a fixed list of devices."""
+    from torch_lazy.generator import Generator
+
+    _put(torch, "Generator", Generator)
 
 
 def save_and_load() -> None:
@@ -352,6 +418,21 @@ def _leaving_lazy_alone(reset_storage: Callable[..., None]) -> Callable[..., Non
     return reset
 
 
+# ---- torch.distributed ---------------------------------------------------------------------------
+
+
+def process_groups() -> None:
+    """init_process_group("gloo") serves lazy tensors: their collectives are done on real memory."""
+    if not torch.distributed.is_available():
+        return
+    from torch.distributed.distributed_c10d import Backend
+
+    devices = Backend.backend_capability["gloo"]
+    if "lazy" not in devices:
+        devices.append("lazy")
+        _undo.callback(devices.remove, "lazy")
+
+
 # ---- Applying and undoing ------------------------------------------------------------------------
 
 PATCHES = (
@@ -359,11 +440,16 @@ PATCHES = (
     optimizer_devices,
     step_ends_with_optimizer,
     make_storages,
+    identify_memory,
+    read_storages,
+    dlpack,
+    generators,
     deepcopy,
     save_and_load,
     plain_pickle,
     send_to_process,
     fake_tensors,
+    process_groups,
     stock_backend_stays_out,
 )
 

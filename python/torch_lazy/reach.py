@@ -1,11 +1,24 @@
-"""What a function can reach besides its arguments: tensors, and the objects that hold them.
+"""What a call can reach besides its arguments: tensors, and the objects that hold them.
 
-A recorded call depends on them. Where each was found is a slot (an item of a dict or list, a cell
-of a closure), which is checked before every replay.
+A recorded call depends on them. Where each was found is guarded: an item of a dict or list, an
+attribute, a cell of a closure, a class, a function. All guards are checked before every replay
+(src/python/guards.h). Of an object's attributes those count that the code that ran names
+(observe.py). What can neither be entered nor compared keeps the call from being replayed.
 """
 
+import collections
+import datetime
+import decimal
+import fractions
 import functools
+import gc
+import pathlib
+import re
+import sys
 import types
+import uuid
+import warnings
+import weakref
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -13,31 +26,129 @@ import numpy as np
 import torch
 from torch.optim import Optimizer
 
-OBJECT, VALUE, NUMBER = 0, 1, 2
-"""How an item is compared: the same object, an equal value, a number that replays follow."""
+from torch_lazy import _C
+from torch_lazy.observe import BUILTINS, Observed, code_facts, is_library
 
-_PLAIN = (int, float, complex, bool, str, bytes, type(None), torch.dtype, torch.device, torch.Size)
-_NOT_ENTERED = (types.ModuleType, type, types.BuiltinFunctionType, torch.Generator)
+_Mode = _C.GuardMode
+_Kind = _C.GuardKind
+
+_PLAIN = (
+    int,
+    float,
+    complex,
+    bool,
+    str,
+    bytes,
+    type(None),
+    type(Ellipsis),
+    type(NotImplemented),
+    slice,
+    range,
+    torch.dtype,
+    torch.device,
+    torch.Size,
+    torch.layout,
+    torch.memory_format,
+    torch.finfo,
+    torch.iinfo,
+    np.generic,
+    np.dtype,
+    decimal.Decimal,
+    fractions.Fraction,
+    datetime.date,
+    datetime.time,
+    datetime.timedelta,
+    datetime.tzinfo,
+    pathlib.PurePath,
+    re.Pattern,
+    uuid.UUID,
+)
+"""Compared by value."""
+
+_WITHOUT_STATE = (
+    types.CodeType,
+    types.GetSetDescriptorType,
+    types.MemberDescriptorType,
+    types.WrapperDescriptorType,
+    types.MethodDescriptorType,
+    types.ClassMethodDescriptorType,
+    types.MethodWrapperType,
+    types.GenericAlias,
+    torch.Generator,  # its state changes through C functions only, which are observed
+    np.ufunc,
+    type(np.sum),
+    type(torch.ops.aten.add.default),
+    type(torch.ops.aten.add),
+    type(torch.ops.aten),
+    type(torch.ops),
+)
+"""Compared by identity and not entered."""
+
+WRAPPERS: set[type] = set()
+"""Classes of callables whose state is their `function`'s."""
+
+_LOCKS = ("_thread.lock", "_thread.RLock")
+_BASES = (
+    object,
+    dict,
+    list,
+    tuple,
+    set,
+    frozenset,
+    collections.deque,
+    collections.OrderedDict,
+    collections.defaultdict,
+    types.SimpleNamespace,
+    int,
+    float,
+    str,
+    bytes,
+    complex,
+)
+"""C types that Python classes may inherit from and still show all their state."""
+
+_MODULE_PARTS = ("_parameters", "_buffers", "_modules")
 _MODULE_HOOKS = (
     "_forward_hooks",
     "_forward_pre_hooks",
     "_backward_hooks",
     "_backward_pre_hooks",
 )
+_CLASS_OWN = {"__dict__", "__weakref__", "_abc_impl", "__doc__", "__annotations__", "__slots__"}
+_CLASS_METADATA = {
+    "__dataclass_fields__",
+    "__dataclass_params__",
+    "__match_args__",
+    "__orig_bases__",
+    "__parameters__",
+    "__abstractmethods__",
+    "__attrs_attrs__",
+}
+"""Attributes of classes that describe them and that nobody changes: compared, not entered."""
+_HEAP_TYPE = 1 << 9
 _MOST_OBJECTS = 50_000
+_MOST_BYTES = 4096
+"""Of memory that is compared in every call."""
+
+_Item = tuple[Any, Any, Any]
+_Guard = tuple[Any, Any, list[_Item], int, Any]
 
 
 class Reach:
-    """One walk over what `roots` refer to."""
+    """One walk over what a function refers to.
 
-    def __init__(self, roots: Iterable[tuple[str, Any]]) -> None:
+    With `observed`, over what the functions that ran name. Without, before anything is known of the
+    function, over all it can see to find tensors that it may use.
+    """
+
+    def __init__(
+        self, function: Callable[..., Any], args: Any, kwargs: Any, observed: Observed | None
+    ) -> None:
         self.tensors: dict[int, torch.Tensor] = {}
         self.hosts: dict[int, torch.Tensor] = {}
         self.names: dict[int, str] = {}
         """Of tensors, by id."""
-        self.guards: list[tuple[Any, list[tuple[Any, Any, int]], int]] = []
-        self.values: dict[str, Any] = {}
-        """Plain values by the path that leads to them."""
+        self.guards: list[_Guard] = []
         self.numbers: list[tuple[str, dict[str, Any]]] = []
         """Learning rates in the order of the guards' numbers: path, and the group they are of."""
         self.optimizers: list[Optimizer] = []
@@ -46,12 +157,40 @@ class Reach:
         self.opaque = ""
         """Something that no check can see a change of."""
         self.too_much = False
+        self._observed = observed
         self._seen: dict[int, Any] = {}
-        stack = list(roots)
+        self._paths: dict[tuple[Any, int], str] = {}
+        self._named: dict[int, tuple[dict[str, Any], str, dict[str, _Item], set[str]]] = {}
+        self._expanded: set[tuple[int, int]] = set()
+        self._in_library = False
+        self._of_library: set[tuple[Any, int]] = set()
+        """Guards of what PyTorch and Python themselves keep."""
+        self._everything = observed is None or observed.any_attribute
+        self._class_names = observed.names - _CLASS_OWN if observed is not None else None
+        name = getattr(function, "__name__", type(function).__name__)
+        arguments = [("argument", item) for item in _C.call_objects(args, kwargs)]
+        self._walk([(name, function), *arguments])
+        if observed is not None:
+            self._look_at_arguments(args, kwargs)
+        if observed is not None and not self.too_much:
+            for code, module_globals in list(observed.functions.values()):
+                self._in_library = is_library(module_globals.get("__name__"))
+                self._walk(self._enter_code(code, module_globals))
+        if observed is not None and observed.warns:
+            self._name(vars(warnings), "warnings", "filters", warnings.filters)
+            self._walk([("warnings.filters", warnings.filters)])
+        for module_globals, path, items, watched in self._named.values():
+            self._in_library = is_library(path) or path == "builtins"
+            self._guard(_Kind.dict, module_globals, list(items.values()), path, watched=watched)
+        self._index = {(guard[0], id(guard[1])): guard for guard in self.guards}
+
+    # ---- The walk --------------------------------------------------------------------------------
+
+    def _walk(self, stack: list[tuple[str, Any]]) -> None:
         optimizers = []  # last: parameters are named by their modules
         while stack or optimizers:
             path, item = stack.pop() if stack else optimizers.pop(0)
-            if isinstance(item, Optimizer) and stack:
+            if _is(item, Optimizer) and stack:
                 optimizers.append((path, item))
                 continue
             stack.extend(self._enter(path, item))
@@ -61,207 +200,602 @@ class Reach:
 
     def _enter(self, path: str, item: Any) -> list[tuple[str, Any]]:
         """Looks at one object; returns what is inside it."""
-        if isinstance(item, _PLAIN) or id(item) in self._seen:
-            return []
-        if isinstance(item, _NOT_ENTERED):
+        kind = type(item)
+        if kind in _EXACTLY_PLAIN or id(item) in self._seen:
             return []
         self._seen[id(item)] = item
-        if isinstance(item, torch.Tensor):
-            self._add_tensor(path, item)
+        if _is(item, torch.Tensor):
+            return self._enter_tensor(path, item)
+        if _is(item, type):
+            return self._enter_class(path, item)
+        if _is(item, types.ModuleType):
+            return self._enter_module_object(path, item)
+        if _is(item, _WITHOUT_STATE):
             return []
-        if isinstance(item, Optimizer):
-            return self._enter_optimizer(path, item)
-        if isinstance(item, torch.nn.Module):
-            return self._enter_module(path, item)
-        if isinstance(item, types.FunctionType):
+        if type(item) in WRAPPERS:
+            return [(path, item.function)]
+        if _is(item, types.FunctionType):
             return self._enter_function(path, item)
-        if isinstance(item, types.MethodType):
+        if _is(item, types.BuiltinFunctionType):
+            owner = item.__self__
+            return [] if _is(owner, (types.ModuleType, type(None))) else [(path, owner)]
+        if _is(item, types.MethodType):
             return [(path, item.__func__), (f"{path}.__self__", item.__self__)]
-        if isinstance(item, functools.partial):
+        if _is(item, functools.partial):
             return [(path, item.func), (path, item.args), (path, item.keywords)]
-        if isinstance(item, dict):
-            return self._enter_dict(path, item, "{}[{!r}]")
-        if isinstance(item, list):
-            return self._enter_list(path, item)
-        if isinstance(item, tuple):
-            return [(f"{path}[{i}]", value) for i, value in enumerate(item)]
+        if _is(item, (staticmethod, classmethod)):
+            return [(path, item.__func__)]
+        if _is(item, property):
+            return [(path, part) for part in (item.fget, item.fset, item.fdel) if part]
+        if _is(item, functools._lru_cache_wrapper):
+            self._guard(_Kind.cached, item, [(None, _C.computed(item), _Mode.equal)], path)
+            return [(path, item.__wrapped__)]
+        if _is(item, weakref.ReferenceType):
+            target = item()
+            self._guard(_Kind.reference, item, [(None, target, _Mode.same)], path)
+            return [] if target is None else [(path, target)]
+        if _is(item, (np.ndarray, bytearray)) or kind.__module__ == "array":
+            return self._enter_memory(path, item)
+        if _is(item, Optimizer):
+            return self._enter_optimizer(path, item)
+        if _is(item, torch.nn.Module):
+            return self._enter_module(path, item)
         return self._enter_object(path, item)
 
-    def _add_tensor(self, path: str, tensor: torch.Tensor) -> None:
+    def _look_at_arguments(self, args: Any, kwargs: Any) -> None:
+        """Attributes of tensors that are other ones in each call are not checked."""
+        for tensor in _C.call_tensors(args, kwargs):
+            if any(self._reads(name) for name in vars(tensor)):
+                self.opaque = self.opaque or "an argument is a tensor with attributes of its own"
+
+    def _guard(
+        self,
+        kind: Any,
+        item: Any,
+        checked: list[_Item],
+        path: str,
+        size: int = -1,
+        watched: set[str] | None = None,
+    ) -> None:
+        self.guards.append((kind, item, checked, size, watched))
+        self._paths[kind, id(item)] = path
+        if self._in_library:
+            self._of_library.add((kind, id(item)))
+
+    def _item(self, key: Any, value: Any) -> _Item:
+        return (key, value, _Mode.equal if _is(value, _PLAIN) else _Mode.same)
+
+    def _reads(self, name: Any) -> bool:
+        """Whether the code that ran may have read an attribute of this name."""
+        return self._everything or name in self._observed.names
+
+    # ---- Tensors ---------------------------------------------------------------------------------
+
+    def _enter_tensor(self, path: str, tensor: torch.Tensor) -> list[tuple[str, Any]]:
         self.names[id(tensor)] = path
         if tensor.device.type == "lazy":
             self.tensors[id(tensor)] = tensor
         elif tensor.layout == torch.strided and tensor.device.type != "meta":
             self.hosts[id(tensor)] = tensor
-        if tensor._backward_hooks or getattr(tensor, "_post_accumulate_grad_hooks", None):
-            self.hook = self.hook or f"a hook of {path}"
+        inside = self._enter_attributes(path, vars(tensor))
+        for hooks in (tensor._backward_hooks, getattr(tensor, "_post_accumulate_grad_hooks", None)):
+            if hooks:
+                self.hook = self.hook or f"a hook of {path}"
+            if hooks is not None:
+                inside.append((f"{path}'s hooks", hooks))
+        inside.append((path, type(tensor)))
+        return inside
 
-    def _item(self, path: str, key: Any, value: Any) -> tuple[Any, Any, int]:
-        if isinstance(value, _PLAIN):
-            self.values[path] = value
-            return (key, value, VALUE)
-        return (key, value, OBJECT)
+    # ---- Containers ------------------------------------------------------------------------------
 
     def _enter_dict(self, path: str, items: dict[Any, Any], form: str) -> list[tuple[str, Any]]:
+        """All items, in their order."""
         inside = []
         checked = []
-        for key, value in items.items():
-            if isinstance(key, torch.Tensor):
+        for key, value in list(dict.items(items)):  # not by a method of a subclass
+            if _is(key, torch.Tensor):
                 name = f"{path}[{self.names.get(id(key), 'a tensor')}]"
             else:
                 name = form.format(path, key)
-            checked.append(self._item(name, key, value))
+                inside.append((f"a key of {path}", key))
+            checked.append(self._item(key, value))
             inside.append((name, value))
-        self.guards.append((items, checked, len(items)))
+        self._guard(_Kind.dict, items, checked, path, size=len(checked))
         return inside
 
-    def _enter_list(self, path: str, items: list[Any]) -> list[tuple[str, Any]]:
-        inside = [(f"{path}[{i}]", value) for i, value in enumerate(items)]
-        checked = [self._item(name, i, value) for i, (name, value) in enumerate(inside)]
-        self.guards.append((items, checked, len(items)))
+    def _enter_sequence(
+        self, path: str, kind: Any, base: type, items: Iterable[Any]
+    ) -> list[tuple[str, Any]]:
+        """`base`: the class whose way to iterate is taken, not a subclass's."""
+        inside = [(f"{path}[{i}]", value) for i, value in enumerate(base.__iter__(items))]
+        checked = [self._item(i, value) for i, (_, value) in enumerate(inside)]
+        self._guard(kind, items, checked, path, size=len(checked))
         return inside
+
+    def _enter_memory(self, path: str, item: Any) -> list[tuple[str, Any]]:
+        is_array = _is(item, np.ndarray)
+        size = item.nbytes if is_array else len(item)
+        if size > _MOST_BYTES or (is_array and item.dtype.hasobject):
+            self._opaque(path, item)
+        else:
+            self._guard(_Kind.memory, item, [(None, _C.bytes_of(item), _Mode.equal)], path)
+        return []
+
+    def _opaque(self, path: str, item: Any) -> None:
+        kind = type(item)
+        name = (
+            kind.__qualname__
+            if kind.__module__ == "builtins"
+            else (f"{kind.__module__}.{kind.__qualname__}")
+        )
+        self.opaque = self.opaque or f"{path} is a {name}"
+
+    # ---- Objects ---------------------------------------------------------------------------------
 
     def _enter_object(self, path: str, item: Any) -> list[tuple[str, Any]]:
-        attributes = getattr(item, "__dict__", None)
-        if not isinstance(attributes, dict):
-            if isinstance(item, (np.ndarray, bytearray)):
-                self.opaque = self.opaque or f"{path} is a {type(item).__name__}"
-            return []
-        return self._enter_dict(path, attributes, "{}.{}")
+        inside = []
+        kind = type(item)
+        known = _is(item, _PLAIN)
+        if _is(item, dict):
+            inside += self._enter_dict(path, item, "{}[{!r}]")
+        elif _is(item, list):
+            inside += self._enter_sequence(path, _Kind.list, list, item)
+        elif _is(item, (set, frozenset)):
+            base = set if _is(item, set) else frozenset
+            inside += self._enter_sequence(path, _Kind.sequence, base, item)
+        elif _is(item, collections.deque):
+            if kind.__iter__ is not collections.deque.__iter__:
+                self._opaque(path, item)
+                return inside
+            inside += self._enter_sequence(path, _Kind.sequence, collections.deque, item)
+        elif _is(item, tuple):
+            inside += [(f"{path}[{i}]", value) for i, value in enumerate(tuple.__iter__(item))]
+        elif not known and _c_base(kind) not in _BASES:
+            if f"{kind.__module__}.{kind.__qualname__}" not in _LOCKS:
+                self._opaque(path, item)
+            return inside
+        elif not known and _is_c_type(kind) and kind is not types.SimpleNamespace:
+            if kind is not object:
+                self._opaque(path, item)
+            return inside
+        if _is(item, collections.defaultdict):
+            made = ("default_factory", item.default_factory, _Mode.same)
+            self._guard(_Kind.slots, item, [made], path)
+            inside.append((path, item.default_factory))
+        if kind.__flags__ & _HEAP_TYPE:
+            inside.append((f"{path}'s class", kind))
+        attributes = _dict_of(item)
+        if _is(attributes, dict):
+            self._guard_instance(path, item, attributes)
+            own = is_library(kind.__module__)
+            inside += self._enter_attributes(path, attributes, library=own)
+        inside += self._enter_slots(path, item)
+        return inside
+
+    def _guard_instance(self, path: str, item: Any, attributes: dict[str, Any]) -> None:
+        """That it keeps its class and its dict."""
+        parts = [("__class__", type(item), _Mode.same), ("__dict__", attributes, _Mode.same)]
+        self._guard(_Kind.instance, item, parts, path)
+
+    def _enter_attributes(
+        self,
+        path: str,
+        attributes: dict[str, Any],
+        always: Iterable[str] = (),
+        library: bool = False,
+    ) -> list[tuple[str, Any]]:
+        """Those that the code names, and `always`. `library`: of an object of PyTorch's or Python's
+        own, which their code reads by names that it has."""
+        if id(attributes) in self._seen:
+            return []  # shared by several objects, or entered as a dict
+        self._seen[id(attributes)] = attributes
+        everything = self._everything and not (library and self._observed)
+        read = [
+            (name, value)
+            for name, value in attributes.items()
+            if everything or name in always or name in self._observed.names
+        ]
+        checked = [self._item(name, value) for name, value in read]
+        self._guard(
+            _Kind.dict,
+            attributes,
+            checked,
+            path,
+            size=len(attributes) if everything else -1,
+            watched=None if everything else self._observed.names,
+        )
+        return [(f"{path}.{name}", value) for name, value in read]
+
+    def _enter_slots(self, path: str, item: Any) -> list[tuple[str, Any]]:
+        inside = []
+        checked: list[_Item] = []
+        for name, slot in _slots_of(type(item)):
+            if not self._reads(name):
+                continue
+            try:
+                value = slot.__get__(item)
+            except AttributeError:
+                checked.append((name, None, _Mode.absent))
+                continue
+            checked.append(self._item(name, value))
+            inside.append((f"{path}.{name}", value))
+        if checked:
+            self._guard(_Kind.slots, item, checked, path)
+        return inside
 
     def _enter_module(self, path: str, module: torch.nn.Module) -> list[tuple[str, Any]]:
         attributes = vars(module)
-        inside = self._enter_dict(path, attributes, "{}.{}")
-        parts = [
-            attributes[name] for name in ("_parameters", "_buffers", "_modules", *_MODULE_HOOKS)
-        ]
-        own = {id(part) for part in parts}
-        inside = [(name, value) for name, value in inside if id(value) not in own]
-        for part in parts[:3]:
+        parts = {name: attributes[name] for name in (*_MODULE_PARTS, *_MODULE_HOOKS)}
+        for part in parts.values():
             self._seen[id(part)] = part
-            inside += self._enter_dict(path, part, "{}.{}")
+        self._guard_instance(path, module, attributes)
+        own = is_library(type(module).__module__)
+        inside = self._enter_attributes(path, attributes, always=parts, library=own)
+        for name in _MODULE_PARTS:
+            inside += self._enter_dict(path, parts[name], "{}.{}")
         for name in _MODULE_HOOKS:
-            hooks = attributes[name]
-            self._seen[id(hooks)] = hooks
-            self.guards.append((hooks, [], len(hooks)))
-            if hooks:
+            if parts[name]:
                 self.hook = self.hook or f"a hook of the module {path}"
+            inside += self._enter_dict(f"{path}.{name}", parts[name], "{}[{}]")
+        inside += self._enter_slots(path, module)
+        inside.append((f"{path}'s class", type(module)))
         return inside
 
     def _enter_optimizer(self, path: str, optimizer: Optimizer) -> list[tuple[str, Any]]:
         self.optimizers.append(optimizer)
-        inside = [(f"{path}.param_groups", group["params"]) for group in optimizer.param_groups]
-        self.guards.append(
-            (
-                vars(optimizer),
-                [(name, vars(optimizer)[name], OBJECT) for name in ("state", "param_groups")],
-                -1,
-            )
-        )
-        self._seen[id(optimizer.param_groups)] = optimizer.param_groups
-        self._enter_list(path, optimizer.param_groups)
-        for i, group in enumerate(optimizer.param_groups):
+        attributes = vars(optimizer)
+        groups, state = optimizer.param_groups, optimizer.state
+        self._seen[id(groups)] = groups
+        self._seen[id(state)] = state
+        self._guard_instance(path, optimizer, attributes)
+        inside = [(f"{path}.param_groups", group["params"]) for group in groups]
+        inside += self._enter_attributes(path, attributes, always=("state", "param_groups"))
+        for name in ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks"):
+            if attributes.get(name):
+                self.hook = self.hook or f"a step hook of {path}"
+        self._enter_sequence(f"{path}.param_groups", _Kind.list, list, groups)
+        for i, group in enumerate(groups):
             self._seen[id(group)] = group
             checked = []
             for key, value in group.items():
                 name = f"{path}.param_groups[{i}][{key!r}]"
                 if key == "lr" and type(value) is float:
-                    checked.append((key, value, NUMBER))
+                    checked.append((key, value, _Mode.number))
                     self.numbers.append((name, group))
-                elif isinstance(value, _PLAIN) or key == "betas":
-                    self.values[name] = value
-                    checked.append((key, value, VALUE))
+                elif key == "betas":
+                    checked.append((key, value, _Mode.equal))
                 else:
-                    checked.append((key, value, OBJECT))
+                    checked.append(self._item(key, value))
                     inside.append((name, value))
-            self.guards.append((group, checked, len(group)))
-        self._seen[id(optimizer.state)] = optimizer.state
-        for parameter in (p for group in optimizer.param_groups for p in group["params"]):
+            self._guard(_Kind.dict, group, checked, f"{path}.param_groups[{i}]", size=len(group))
+        for parameter in (p for group in groups for p in group["params"]):
             self.names.setdefault(id(parameter), "parameter")
-        inside += self._enter_dict(f"{path}.state", optimizer.state, "{}[{!r}]")
+        inside += self._enter_dict(f"{path}.state", state, "{}[{!r}]")
+        inside.append((f"{path}'s class", type(optimizer)))
         return inside
 
+    # ---- Functions, classes, modules -------------------------------------------------------------
+
     def _enter_function(self, path: str, function: types.FunctionType) -> list[tuple[str, Any]]:
-        if function.__module__ is not None and function.__module__.partition(".")[0] == "torch":
-            return []
+        library = is_library(function.__module__)
+        if self._observed is None:
+            if library:
+                return []
+        elif function.__code__ not in self._observed.codes:  # it did not run: it need be the same
+            return [] if library else self._enter_attributes(path, function.__dict__)
+        self._guard(
+            _Kind.function, function, [(None, _C.function_parts(function), _Mode.same)], path
+        )
         inside = []
         code = function.__code__
-        for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
+        cells = () if library else zip(code.co_freevars, function.__closure__ or (), strict=True)
+        for name, cell in cells:
             try:
                 value = cell.cell_contents
             except ValueError:
-                continue  # empty
-            self.guards.append((cell, [self._item(f"{path}'s {name}", None, value)], -1))
+                self._guard(_Kind.cell, cell, [(None, None, _Mode.absent)], f"{path}'s {name}")
+                continue
+            self._guard(_Kind.cell, cell, [self._item(None, value)], f"{path}'s {name}")
             inside.append((name, value))
-        found = {}
-        for name in _global_names(code):
-            if name in function.__globals__:
-                found[name] = function.__globals__[name]
-        checked = [self._item(name, name, value) for name, value in found.items()]
-        if checked:
-            self.guards.append((function.__globals__, checked, -1))
-        inside += found.items()
+        if self._observed is None:
+            inside += self._enter_code(code, function.__globals__)
         for value in (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()):
             inside.append((f"{path}'s default", value))
-        if function.__dict__:
-            inside += self._enter_dict(path, function.__dict__, "{}.{}")
+        if function.__kwdefaults__:
+            inside.append((f"{path}'s defaults", function.__kwdefaults__))
+        if not library:
+            inside += self._enter_attributes(path, function.__dict__)
         return inside
+
+    def _enter_code(
+        self, code: types.CodeType, module_globals: dict[str, Any]
+    ) -> list[tuple[str, Any]]:
+        """What a function's code names among globals, and in the modules that it names."""
+        if (id(code), id(module_globals)) in self._expanded:
+            return []
+        self._expanded.add((id(code), id(module_globals)))
+        facts = code_facts(code)
+        module = module_globals.get("__name__", "")
+        library = is_library(module) and module != "os"
+        inside: list[tuple[str, Any]] = []
+        attributes = None if facts.any_attribute and not library else facts.attributes
+        names = facts.globals
+        if facts.any_global and not library:
+            names = (*names, *(n for n in list(module_globals) if not n.startswith("__")))
+        for name in names:
+            if name in module_globals:
+                value = module_globals[name]
+                self._name(module_globals, str(module), name, value)
+                inside += self._enter_named(name, value, attributes, library)
+            else:
+                self._name(module_globals, str(module), name)
+                if name in BUILTINS:
+                    self._name(BUILTINS, "builtins", name, BUILTINS[name])
+        for name in facts.imports:
+            imported = sys.modules.get(name)
+            if imported is not None:
+                root = sys.modules.get(name.partition(".")[0])
+                inside += self._enter_named(name, imported, attributes, library)
+                inside += self._enter_named(name, root, attributes, library)
+        if self._observed is None:
+            for constant in code.co_consts:
+                if _is(constant, types.CodeType):
+                    inside += self._enter_code(constant, module_globals)
+        elif code.co_freevars and not library:
+            inside += self._enter_closures(code)
+        return inside
+
+    def _enter_closures(self, code: types.CodeType) -> list[tuple[str, Any]]:
+        """Functions with a closure that ran, that nothing led to and that the call did not make."""
+        if any(
+            getattr(item, "__code__", None) is code
+            for item in self._seen.values()
+            if _is(item, types.FunctionType)
+        ):
+            return []
+        if any(code in other.co_consts for other in self._observed.codes):
+            return []  # it is made by a function that ran
+        return [
+            (code.co_name, function)
+            for function in gc.get_referrers(code)
+            if _is(function, types.FunctionType) and function.__code__ is code
+        ]
+
+    def _name(
+        self, items: dict[str, Any], module: str, name: str, value: Any = _C.GuardMode.absent
+    ) -> None:
+        """Guards an item of a module's dict; without a value, that it is not there."""
+        _, _, checked, watched = self._named.setdefault(id(items), (items, module, {}, set()))
+        if value is _C.GuardMode.absent:
+            watched.add(name)
+        else:
+            checked[name] = self._item(name, value)
+
+    def _enter_module_object(self, path: str, module: types.ModuleType) -> list[tuple[str, Any]]:
+        """A module that an object or an argument leads to."""
+        if self._observed is None or is_library(module.__name__):
+            return []
+        names = None if self._everything else frozenset(self._observed.names)
+        return self._enter_named(path, module, names, library=False)
+
+    def _enter_named(
+        self, name: str, value: Any, attributes: frozenset[str] | None, library: bool
+    ) -> list[tuple[str, Any]]:
+        """A global: a module is entered for the attributes that the code names; None: for all."""
+        if not _is(value, types.ModuleType):
+            if not library or _is_hook_table(name, value):
+                return [(name, value)]
+            # The classes of PyTorch and Python count, not what they keep in globals.
+            return [(name, value)] if _is(value, (type, types.FunctionType)) else []
+        inside: list[tuple[str, Any]] = []
+        pending = [value]
+        seen: set[int] = set()
+        while pending:
+            module = pending.pop()
+            if id(module) in seen:
+                continue
+            seen.add(id(module))
+            items = vars(module)
+            entered = not library and not is_library(module.__name__)
+            if attributes is None and not entered:
+                continue
+            for attribute in list(items) if attributes is None else attributes:
+                if attribute not in items:
+                    if entered:
+                        self._name(items, module.__name__, attribute)
+                    continue
+                found = items[attribute]
+                self._name(items, module.__name__, attribute, found)
+                if _is(found, types.ModuleType):
+                    pending.append(found)
+                elif entered or _is(found, (type, types.FunctionType)):
+                    inside.append((f"{module.__name__}.{attribute}", found))
+                elif module.__name__ == "os" and attribute == "environ":
+                    inside.append(("os.environ", found))
+                elif _is_bound(found):
+                    inside.append((f"{module.__name__}.{attribute}", found))
+        return inside
+
+    def _enter_class(self, path: str, item: type) -> list[tuple[str, Any]]:
+        if not item.__flags__ & _HEAP_TYPE:
+            return []
+        library = is_library(item.__module__)
+        if library and self._observed is None:
+            return []
+        found: dict[str, tuple[Any, bool]] = {}
+        for base in item.__mro__:
+            own = is_library(base.__module__)
+            if own and self._observed is None:
+                continue
+            for name, value in list(vars(base).items()):
+                if name in found or name in _CLASS_OWN:
+                    continue
+                named = name in self._observed.names if self._observed else True
+                if named or (not own and (self._everything or name[:2] == "__")):
+                    found[name] = (value, own)
+        checked = [self._item(name, value) for name, (value, _) in found.items()]
+        self._guard(_Kind.type, item, checked, path, watched=self._class_names)
+        inside = [
+            (f"{path}.{name}", value)
+            for name, (value, own) in found.items()
+            if (not own and name not in _CLASS_METADATA) or _is(value, types.FunctionType)
+        ]
+        metaclass = type(item)
+        if metaclass is not type:
+            inside.append((f"{path}'s class", metaclass))
+        inside += [(f"{path}'s base", base) for base in item.__bases__]
+        return inside
+
+    # ---- Comparing -------------------------------------------------------------------------------
 
     def rates(self) -> list[float]:
         """The learning rates as they are now."""
         return [group["lr"] for _, group in self.numbers]
 
-    def changed_value(self, before: "Reach") -> tuple[str, Any, Any] | None:
-        """A plain value that is another one than before: its path, then and now."""
-        for path, value in self.values.items():
-            if path in before.values:
-                old = before.values[path]
-                if old is not value and (type(old) is not type(value) or old != value):
-                    return path, old, value
+    def changed_since(self, before: "Reach") -> str:
+        """An obstacle: what the call has changed, or used without its being seen before."""
+        for key, (_, _, checked, size, _) in self._index.items():
+            path = self._paths[key]
+            earlier = before._index.get(key)
+            if earlier is None:
+                continue
+            _, _, checked_before, size_before, _ = earlier
+            known = {_key(item): item for item in checked_before}
+            for item in checked:
+                old = known.get(_key(item))
+                if old is None:
+                    if size_before >= 0:
+                        return f"it adds {item[0]!r} to {path}"
+                    continue
+                if not _same(old, item):
+                    return _said_change(path, key[0], old, item)
+            if size >= 0 and size_before >= 0 and size != size_before:
+                return f"it changes the number of items of {path}"
+        return ""
+
+    def is_covered_by(self, before: "Reach") -> bool:
+        """Whether all that it guards was seen in a walk before the call."""
+        return all(
+            key in before._index
+            or key in self._of_library
+            or key[0] in (_Kind.type, _Kind.function, _Kind.cached)
+            for key in self._index
+        ) and all(key in before.tensors for key in self.tensors)
+
+    def same_guards(self, other: "Reach") -> str:
+        """Where two walks found other objects or values; empty: nowhere."""
+        for key, guard in self._index.items():
+            earlier = other._index.get(key)
+            if earlier is None:
+                continue
+            known = {_key(item): item for item in earlier[2]}
+            for item in guard[2]:
+                old = known.get(_key(item))
+                if old is not None and not _same(old, item):
+                    return _said_change(self._paths[key], key[0], old, item)
+            if guard[3] >= 0 and earlier[3] >= 0 and guard[3] != earlier[3]:
+                return f"the number of items of {self._paths[key]} changes"
+        return ""
+
+
+def _is(item: Any, kinds: Any) -> bool:
+    """isinstance, but an object's own idea of its class is not asked for: that may run code."""
+    return issubclass(type(item), kinds)
+
+
+_EXACTLY_PLAIN = frozenset(
+    kind for kind in _PLAIN if kind not in (datetime.tzinfo, pathlib.PurePath, np.generic)
+)
+
+
+def _key(item: _Item) -> Any:
+    key = item[0]
+    return key if _is(key, (str, int, type(None))) else id(key)
+
+
+def _same(a: _Item, b: _Item) -> bool:
+    _, x, mode = a
+    _, y, other_mode = b
+    if x is y:
+        return True
+    if mode != other_mode:
+        return False
+    return (
+        mode == _Mode.number
+        or (mode == _Mode.equal and _C.same_value(x, y))
+        or (_is(x, tuple) and _is(y, tuple) and _C.same_value(x, y))
+    )
+
+
+def _said_change(path: str, kind: Any, old: _Item, new: _Item) -> str:
+    key = old[0]
+    if key is None:
+        where = path
+    elif kind in (_Kind.list, _Kind.sequence):
+        where = f"{path}[{key}]"
+    elif _is(key, str):
+        where = f"{path}.{key}"
+    else:
+        where = f"an item of {path}"
+    if new[2] == _Mode.equal or old[2] == _Mode.equal:
+        return f"{where} changes from {old[1]!r:.60} to {new[1]!r:.60}"
+    return f"{where} is replaced"
+
+
+def _dict_of(item: Any) -> Any:
+    """An object's attributes, without code of its class; None: it has none."""
+    try:
+        return object.__getattribute__(item, "__dict__")
+    except AttributeError:
         return None
 
-    def same_guards(self, other: "Reach") -> bool:
-        """Whether both walks found the same objects in the same places."""
-        if len(self.guards) != len(other.guards):
-            return False
-        for (a, items_a, size_a), (b, items_b, size_b) in zip(
-            self.guards, other.guards, strict=True
-        ):
-            if a is not b or size_a != size_b or len(items_a) != len(items_b):
-                return False
-            for (key, x, mode), (other_key, y, _) in zip(items_a, items_b, strict=True):
-                if key is not other_key and key != other_key:
-                    return False
-                if mode == OBJECT and x is not y:
-                    return False
-                if mode == VALUE and (type(x) is not type(y) or x != y):
-                    return False
+
+def _is_bound(value: Any) -> bool:
+    """Whether it is a method of an object: a module may hold one of an object of its own."""
+    if not _is(value, (types.BuiltinMethodType, types.MethodType)):
+        return False
+    return not _is(value.__self__, (types.ModuleType, type, type(None)))
+
+
+def _is_hook_table(name: str, value: Any) -> bool:
+    """Tables of hooks that PyTorch keeps in globals: those for all modules, for all optimizers."""
+    return _is(value, dict) and "hook" in name
+
+
+def _c_base(kind: type) -> type:
+    """The first class written in C that a class inherits from."""
+    for base in kind.__mro__:
+        if _is_c_type(base):
+            return base
+    return object
+
+
+@functools.lru_cache(maxsize=4096)
+def _is_c_type(kind: type) -> bool:
+    if not kind.__flags__ & _HEAP_TYPE:
         return True
+    module = sys.modules.get(kind.__module__)
+    file = getattr(module, "__file__", None)
+    if module is None or kind.__module__ == "__main__":
+        return False
+    return (file is None and kind.__module__ in sys.builtin_module_names) or (
+        file is not None and file.endswith((".so", ".pyd"))
+    )
 
 
-@functools.lru_cache(maxsize=256)
-def _global_names(code: types.CodeType) -> tuple[str, ...]:
-    """The names that code may look up among globals, with those of the functions inside it."""
-    names = list(code.co_names)
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            names += _global_names(constant)
-    return tuple(dict.fromkeys(names))
+@functools.lru_cache(maxsize=4096)
+def _slots_of(kind: type) -> tuple[tuple[str, Any], ...]:
+    return tuple(
+        (name, value)
+        for base in kind.__mro__
+        if base.__flags__ & _HEAP_TYPE
+        for name, value in vars(base).items()
+        if _is(value, types.MemberDescriptorType)
+    )
 
 
-def reach_of(function: Callable[..., Any], args: Any, kwargs: Any) -> Reach:
+def reach_of(
+    function: Callable[..., Any], args: Any, kwargs: Any, observed: Observed | None = None
+) -> Reach:
     """What a call of the function can reach besides the tensors among its arguments."""
-    name = getattr(function, "__name__", type(function).__name__)
-    return Reach([*_objects("argument", (args, kwargs)), (name, function)])
-
-
-def _objects(path: str, tree: Any) -> Iterable[tuple[str, Any]]:
-    """The leaves of arguments that are no tensors."""
-    if isinstance(tree, dict):
-        for value in tree.values():
-            yield from _objects(path, value)
-    elif isinstance(tree, (list, tuple)):
-        for value in tree:
-            yield from _objects(path, value)
-    elif not isinstance(tree, torch.Tensor):
-        yield path, tree
+    return Reach(function, args, kwargs, observed)

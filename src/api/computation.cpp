@@ -2,6 +2,7 @@
 #include "api/computation.h"
 
 #include "base/hooks.h"
+#include "base/ranked_mutex.h"
 #include "runtime/backend_choice.h"
 #include "runtime/executor.h"
 #include "runtime/queue.h"
@@ -109,7 +110,7 @@ Computation::Computation(const Recipe& recipe)
 }
 
 std::shared_ptr<Executable> Computation::executable() {
-  std::lock_guard<std::mutex> lock(mutex_);
+  const auto lock = lock_patiently(mutex_);  // compiling may need the interpreter's lock
   if (!executable_) {
     executable_ = backend().compile(graph_);
   }
@@ -117,12 +118,12 @@ std::shared_ptr<Executable> Computation::executable() {
 }
 
 void Computation::set_sync_plan(const std::shared_ptr<Plan>& plan) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  const auto lock = lock_patiently(mutex_);
   sync_plan_ = plan;
 }
 
 std::shared_ptr<Plan> Computation::sync_plan() {
-  std::lock_guard<std::mutex> lock(mutex_);
+  const auto lock = lock_patiently(mutex_);
   return sync_plan_.lock();
 }
 

@@ -41,7 +41,7 @@ DataCache& DataCache::instance() {
 }
 
 DataCache::Cache& DataCache::cache(at::Device device) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  std::lock_guard<RankedMutex> lock(mutex_);
   auto& cache = caches_[device];
   if (!cache) {
     cache = std::make_unique<Cache>(
@@ -78,9 +78,15 @@ size_t DataCache::size(at::Device device) {
 }
 
 void DataCache::clear() {
-  std::lock_guard<std::mutex> lock(mutex_);
-  for (auto& [device, cache] : caches_) {
-    cache->clear();
+  std::vector<Cache*> all;
+  {
+    std::lock_guard<RankedMutex> lock(mutex_);
+    for (auto& [device, cache] : caches_) {
+      all.push_back(cache.get());
+    }
+  }
+  for (Cache* cache : all) {
+    cache->clear();  // not under the lock: freeing a tensor may take the interpreter's
   }
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "api/lru_cache.h"
+#include "base/ranked_mutex.h"
 #include <torch_lazy/device_lock.h>
 
 #include <ATen/core/Tensor.h>
@@ -48,7 +49,7 @@ class DataCache {
 
   Cache& cache(at::Device device);
 
-  std::mutex mutex_;
+  RankedMutex mutex_{Rank::devices};
   std::map<at::Device, std::unique_ptr<Cache>, DeviceOrder> caches_;
 };
 

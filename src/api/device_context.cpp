@@ -1,7 +1,6 @@
 // Seeds, and the devices that are in use.
 #include "api/device_context.h"
 
-#include "base/hooks.h"
 #include <torch_lazy/backend.h>
 
 #include <ATen/ATen.h>
@@ -16,21 +15,11 @@ constexpr uint64_t kSeedAdd = 2531011;
 constexpr uint64_t kStepMultiply = 7012063;
 constexpr uint64_t kStepAdd = 1012031;
 
-/// Recording a seed may need the interpreter's lock, so nobody waits for it with that lock.
-std::unique_lock<std::mutex> acquire(std::mutex& mutex) {
-  std::unique_lock<std::mutex> lock(mutex, std::try_to_lock);
-  if (!lock.owns_lock()) {
-    hooks::AllowOtherThreads allow;
-    lock.lock();
-  }
-  return lock;
-}
-
 }  // namespace
 
 void DeviceContext::set_seed(uint64_t seed) {
   at::Tensor dropped;  // freed after the lock
-  auto lock = acquire(mutex_);
+  auto lock = lock_patiently(mutex_);
   seed_ = seed;
   running_seed_ = seed;
   std::swap(dropped, seed_value_);
@@ -39,13 +28,13 @@ void DeviceContext::set_seed(uint64_t seed) {
 }
 
 uint64_t DeviceContext::running_seed() const {
-  auto lock = acquire(mutex_);
+  auto lock = lock_patiently(mutex_);
   return running_seed_;
 }
 
 at::Tensor DeviceContext::next_seed(const std::function<at::Tensor(int64_t)>& make_leaf) {
   at::AutoDispatchBelowADInplaceOrView below_autograd;
-  auto lock = acquire(mutex_);
+  auto lock = lock_patiently(mutex_);
   if (!seed_value_.defined()) {
     seed_value_ = make_leaf(static_cast<int64_t>(seed_));
   }
@@ -57,7 +46,7 @@ at::Tensor DeviceContext::next_seed(const std::function<at::Tensor(int64_t)>& ma
 
 void DeviceContext::end_step() {
   at::Tensor dropped;  // freed after the lock
-  auto lock = acquire(mutex_);
+  auto lock = lock_patiently(mutex_);
   const uint64_t seed = kStepAdd + kStepMultiply * seed_;
   seed_ = seed;
   running_seed_ = seed;
@@ -72,7 +61,7 @@ DeviceContexts& DeviceContexts::instance() {
 }
 
 DeviceContext& DeviceContexts::context(at::Device device) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  std::lock_guard<RankedMutex> lock(mutex_);
   auto& context = contexts_[device];
   if (!context) {
     context = std::make_unique<DeviceContext>();
@@ -81,7 +70,7 @@ DeviceContext& DeviceContexts::context(at::Device device) {
 }
 
 std::vector<at::Device> DeviceContexts::devices() const {
-  std::lock_guard<std::mutex> lock(mutex_);
+  std::lock_guard<RankedMutex> lock(mutex_);
   std::vector<at::Device> devices;
   for (const auto& [device, context] : contexts_) {
     devices.push_back(device);

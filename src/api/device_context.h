@@ -1,6 +1,7 @@
 // What is known of each device besides its graph: that it is used, and its random seeds.
 #pragma once
 
+#include "base/ranked_mutex.h"
 #include <torch_lazy/device_lock.h>
 
 #include <ATen/core/Tensor.h>
@@ -29,7 +30,7 @@ class DeviceContext {
   void end_step();
 
  private:
-  mutable std::mutex mutex_;
+  mutable RankedMutex mutex_{Rank::seeds};  // recording a seed may need the interpreter's lock
   uint64_t seed_ = 101;
   uint64_t running_seed_ = 101;
   at::Tensor seed_value_;
@@ -45,7 +46,7 @@ class DeviceContexts {
   std::vector<at::Device> devices() const;
 
  private:
-  mutable std::mutex mutex_;
+  mutable RankedMutex mutex_{Rank::devices};
   std::map<at::Device, std::unique_ptr<DeviceContext>, DeviceOrder> contexts_;
 };
 

@@ -1,8 +1,11 @@
 // Waiting for devices and handing errors over.
+#include "base/fork.h"
 #include "base/hooks.h"
 #include "base/metrics.h"
 #include <torch_lazy/device_lock.h>
 
+#include <new>
+#include <thread>
 #include <utility>
 
 namespace torch_lazy {
@@ -32,13 +35,14 @@ void DeviceLocker::lock() {
   wait_until_free(lock);
   raise_error(lock);
   locked_ = true;
+  owner_ = std::this_thread::get_id();
 }
 
 void DeviceLocker::unlock(std::exception_ptr error) {
   {
     std::lock_guard<std::mutex> lock(mutex_);
     locked_ = false;
-    error_ = std::move(error);
+    std::swap(error_, error);  // the one before is freed after the lock: it may be Python's
   }
   freed_.notify_all();
 }
@@ -48,6 +52,44 @@ void DeviceLocker::barrier() {
   wait_until_free(lock);
   raise_error(lock);
 }
+
+/// A child has none of the threads that hold or await a device.
+class DeviceLocksAtFork {
+ public:
+  static void stop() {
+    DeviceLocks& locks = DeviceLocks::instance();
+    locks.mutex_.lock();
+    for (auto& [device, locker] : locks.lockers_) {
+      locker->mutex_.lock();
+    }
+  }
+
+  static void go_on() {
+    DeviceLocks& locks = DeviceLocks::instance();
+    for (auto& [device, locker] : locks.lockers_) {
+      locker->mutex_.unlock();
+    }
+    locks.mutex_.unlock();
+  }
+
+  static void start_anew() {
+    for (auto& [device, locker] : DeviceLocks::instance().lockers_) {
+      new (&locker->freed_) std::condition_variable();
+      locker->locked_ = locker->locked_ && locker->owner_ == std::this_thread::get_id();
+    }
+    go_on();
+  }
+};
+
+namespace {
+
+[[maybe_unused]] const bool fork_handled = [] {
+  add_fork_part(ForkOrder::leaves, {&DeviceLocksAtFork::stop, &DeviceLocksAtFork::go_on,
+                                    &DeviceLocksAtFork::start_anew});
+  return true;
+}();
+
+}  // namespace
 
 DeviceUnlocker::~DeviceUnlocker() {
   if (locker_) {

@@ -61,7 +61,7 @@ void give_memory(c10::ArrayRef<Buffer*> buffers) {
   for (Buffer* buffer : buffers) {
     bool undefined = false;
     {
-      GraphLock lock;
+      GraphLock lock(*buffer);
       undefined = !buffer->current || buffer->current->undefined();
     }
     if (undefined) {

@@ -158,13 +158,19 @@ void DataHandle::assign(const DataHandle& other) {
     BelowEverything below;
     real_tensor(memory, layout()).copy_(other.tensor());
   }
-  GraphLock lock;
-  TORCH_CHECK(place->undefined(),
-              "torch-lazy: only a placeholder can be assigned; this data has a value already");
-  Program::instance().set_data(place, std::move(memory));
-  if (place->segment == Program::instance().segment().id) {
-    Program::instance().segment().leave();  // a trace may know it as undefined
+  bool undefined = false;
+  {
+    GraphLock lock;
+    undefined = place->undefined();
+    if (undefined) {
+      Program::instance().set_data(place, std::move(memory));
+      if (place->segment == Program::instance().segment().id) {
+        Program::instance().segment().leave();  // a trace may know it as undefined
+      }
+    }
   }
+  TORCH_CHECK(undefined,
+              "torch-lazy: only a placeholder can be assigned; this data has a value already");
 }
 
 at::Tensor DataHandle::tensor() const {

@@ -154,7 +154,7 @@ int64_t LazyTensor::size(int64_t dim) const {
 }
 
 DataHandle LazyTensor::current_data_handle() const {
-  GraphLock lock;
+  GraphLock lock(buffer());
   Value* value = buffer().current;
   if (!value || !(value->data || value->in_flight())) {
     return {};
@@ -164,7 +164,7 @@ DataHandle LazyTensor::current_data_handle() const {
 }
 
 IrValue LazyTensor::current_ir_value() const {
-  GraphLock lock;
+  GraphLock lock(buffer());
   Value* value = buffer().current;
   if (!value || value->failure || !(value->pending() || value->has_history || buffer().leaf)) {
     return {};
@@ -176,7 +176,7 @@ IrValue LazyTensor::current_ir_value() const {
 std::optional<at::Tensor> LazyTensor::current_tensor_data() const {
   DataHandle handle;
   {
-    GraphLock lock;
+    GraphLock lock(buffer());
     Value* value = buffer().current;
     if (!value || !value->data || !buffer().host) {
       return std::nullopt;
@@ -206,7 +206,7 @@ IrValue LazyTensor::ir_value() const {
   bool is_new = false;
   std::shared_ptr<Failure> failure;
   {
-    GraphLock lock;
+    GraphLock lock(buffer());
     Value* value = Program::instance().value_of(buffer());
     failure = value->failure;
     if (!failure) {
@@ -265,7 +265,7 @@ void LazyTensor::take(const at::Tensor& source) {
     buffer().generation = generation + 1;
   } else if (Layout::of(source).matches(self) && covers_storage(self) &&
              source.storage().nbytes() == self.storage().nbytes()) {
-    GraphLock lock;
+    GraphLock lock({&buffer(), &buffer_of(source)});
     Program& program = Program::instance();
     Value* value = program.value_of(buffer_of(source));
     program.retain(value);

@@ -96,6 +96,18 @@ class Reader {
     }
   }
 
+  const std::vector<Buffer*>& buffers() const { return buffers_; }
+
+  /// Why one of the tensors has no value; null: all have one, or may get one.
+  std::shared_ptr<Failure> failure() const {
+    for (const Buffer* buffer : buffers_) {
+      if (buffer->current && buffer->current->failure) {
+        return buffer->current->failure;
+      }
+    }
+    return nullptr;
+  }
+
   Recipe run(bool force) {
     choose();
     for (const Step& step : steps_) {
@@ -129,9 +141,6 @@ class Reader {
 
   Ref root_of(Buffer& buffer) {
     Value* value = Program::instance().value_of(buffer);
-    if (value->failure) {
-      raise(*value->failure);
-    }
     const History* history =
         past_ == Past::follow && !value->pending() ? Program::instance().history(value) : nullptr;
     if (!history) {
@@ -329,8 +338,15 @@ LeafHold::~LeafHold() {
 
 Recipe recipe_of(at::TensorList tensors, bool force, Past past, LeafHold* hold) {
   Reader reader(tensors, past, hold);
-  GraphLock lock;
-  return reader.run(force);
+  std::shared_ptr<Failure> failure;
+  {
+    GraphLock lock(reader.buffers());
+    failure = reader.failure();
+    if (!failure) {
+      return reader.run(force);
+    }
+  }
+  raise(*failure);
 }
 
 }  // namespace torch_lazy

@@ -30,7 +30,7 @@ struct Table {
 TORCH_LAZY_API void install(const Table& table);
 
 /// The line of the innermost SourceScope, else of the host language's user; empty without either.
-std::string source_line();
+TORCH_LAZY_API std::string source_line();
 
 std::string backend_path(const std::string& name);
 void raise_again(const std::exception_ptr& error, const std::string& note);

@@ -1,7 +1,9 @@
 // The registry of counters and metrics, and its report.
 #include "base/metrics.h"
 
+#include "base/fork.h"
 #include "base/hooks.h"
+#include "base/ranked_mutex.h"
 #include "base/settings.h"
 
 #include <algorithm>
@@ -14,10 +16,18 @@
 #include <sstream>
 
 namespace torch_lazy::metrics {
+
+/// At a fork, when the registry's lock is held.
+class AllMetrics {
+ public:
+  static void lock();
+  static void unlock();
+};
+
 namespace {
 
 struct Registry {
-  std::mutex mutex;
+  RankedMutex mutex{Rank::metrics};
   std::map<std::string, std::unique_ptr<Counter>> counters;
   std::map<std::string, std::unique_ptr<Metric>> metrics;
   std::map<std::string, Fallback> fallbacks;
@@ -29,10 +39,15 @@ Registry& registry() {
   return *instance;
 }
 
+[[maybe_unused]] const bool fork_handled = [] {
+  add_fork_part(ForkOrder::leaves, {&AllMetrics::lock, &AllMetrics::unlock, &AllMetrics::unlock});
+  return true;
+}();
+
 /// Nothing for a name that is not there.
 const Metric* find_metric(const std::string& name) {
   Registry& r = registry();
-  std::lock_guard<std::mutex> lock(r.mutex);
+  std::lock_guard<RankedMutex> lock(r.mutex);
   auto it = r.metrics.find(name);
   return it == r.metrics.end() ? nullptr : it->second.get();
 }
@@ -126,9 +141,21 @@ std::string write_report(WantsMetric wants_metric, WantsCounter wants_counter) {
 
 }  // namespace
 
+void AllMetrics::lock() {
+  for (auto& [name, metric] : registry().metrics) {
+    metric->mutex_.lock();
+  }
+}
+
+void AllMetrics::unlock() {
+  for (auto& [name, metric] : registry().metrics) {
+    metric->mutex_.unlock();
+  }
+}
+
 Counter& counter(const std::string& name) {
   Registry& r = registry();
-  std::lock_guard<std::mutex> lock(r.mutex);
+  std::lock_guard<RankedMutex> lock(r.mutex);
   auto& slot = r.counters[name];
   if (!slot) {
     slot = std::make_unique<Counter>();
@@ -138,7 +165,7 @@ Counter& counter(const std::string& name) {
 
 std::vector<std::string> counter_names() {
   Registry& r = registry();
-  std::lock_guard<std::mutex> lock(r.mutex);
+  std::lock_guard<RankedMutex> lock(r.mutex);
   std::vector<std::string> names;
   for (const auto& [name, counter] : r.counters) {
     if (counter->value() != 0) {
@@ -150,7 +177,7 @@ std::vector<std::string> counter_names() {
 
 std::optional<int64_t> counter_value(const std::string& name) {
   Registry& r = registry();
-  std::lock_guard<std::mutex> lock(r.mutex);
+  std::lock_guard<RankedMutex> lock(r.mutex);
   auto it = r.counters.find(name);
   if (it == r.counters.end() || it->second->value() == 0) {
     return std::nullopt;
@@ -214,7 +241,7 @@ void Metric::reset() {
 
 Metric& metric(const std::string& name, Kind kind) {
   Registry& r = registry();
-  std::lock_guard<std::mutex> lock(r.mutex);
+  std::lock_guard<RankedMutex> lock(r.mutex);
   auto& slot = r.metrics[name];
   if (!slot) {
     slot = std::make_unique<Metric>(kind);
@@ -224,7 +251,7 @@ Metric& metric(const std::string& name, Kind kind) {
 
 std::vector<std::string> metric_names() {
   Registry& r = registry();
-  std::lock_guard<std::mutex> lock(r.mutex);
+  std::lock_guard<RankedMutex> lock(r.mutex);
   std::vector<std::string> names;
   for (const auto& [name, metric] : r.metrics) {
     if (metric->total_samples() != 0) {
@@ -244,7 +271,7 @@ void count_fallback(const std::string& name) {
   counter(name).add();
   std::string source = hooks::source_line();  // may take the GIL: before the lock
   Registry& r = registry();
-  std::lock_guard<std::mutex> lock(r.mutex);
+  std::lock_guard<RankedMutex> lock(r.mutex);
   Fallback& fallback = r.fallbacks[name];
   fallback.name = name;
   fallback.count += 1;
@@ -253,7 +280,7 @@ void count_fallback(const std::string& name) {
 
 std::vector<Fallback> fallbacks() {
   Registry& r = registry();
-  std::lock_guard<std::mutex> lock(r.mutex);
+  std::lock_guard<RankedMutex> lock(r.mutex);
   std::vector<Fallback> list;
   for (const auto& [name, fallback] : r.fallbacks) {
     list.push_back(fallback);
@@ -294,7 +321,7 @@ std::string report(const std::vector<std::string>& counter_names,
 
 void reset() {
   Registry& r = registry();
-  std::lock_guard<std::mutex> lock(r.mutex);
+  std::lock_guard<RankedMutex> lock(r.mutex);
   for (auto& [name, counter] : r.counters) {
     counter->reset();
   }

@@ -2,6 +2,8 @@
 // the others, so that what one thread records and another frees costs neither a call of malloc.
 #pragma once
 
+#include "base/ranked_mutex.h"
+
 #include <cstddef>
 #include <mutex>
 #include <new>
@@ -43,7 +45,7 @@ class Recycled {
 
   /// Batches that no thread has at hand.
   struct Shared {
-    std::mutex mutex;
+    RankedMutex mutex{Rank::recycled};
     std::vector<Chunk*> batches;
   };
 
@@ -63,7 +65,7 @@ class Recycled {
       }
       count -= number;
       if (number == kBatch) {
-        std::lock_guard<std::mutex> lock(shared().mutex);
+        std::lock_guard<RankedMutex> lock(shared().mutex);
         if (shared().batches.size() < kMostBatches) {
           shared().batches.push_back(batch);
           return;
@@ -88,7 +90,7 @@ class Recycled {
   }
 
   static bool refill(Local& own) {
-    std::lock_guard<std::mutex> lock(shared().mutex);
+    std::lock_guard<RankedMutex> lock(shared().mutex);
     if (shared().batches.empty()) {
       return false;
     }

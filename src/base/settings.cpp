@@ -33,14 +33,14 @@ struct Row {
   TORCH_CHECK_VALUE(false, "torch-lazy: setting ", name, " is '", value, "', expected ", expected);
 }
 
-bool parse_flag(const char* name, const std::string& value) {
+bool parse_flag(const char* name, const std::string& value, const char* expected = "1 or 0") {
   if (value == "1" || value == "on" || value == "true") {
     return true;
   }
   if (value == "0" || value == "off" || value == "false") {
     return false;
   }
-  refuse(name, value, "1 or 0");
+  refuse(name, value, expected);
 }
 
 Row flag(const char* name, const char* default_value, const char* meaning,
@@ -110,12 +110,16 @@ const char* async_name(const Settings& s) {
   return "";
 }
 
-void set_async(Settings& s, const std::string& value) {
-  if (value == "auto") {
-    s.async_mode = AsyncMode::automatic;
-    return;
-  }
-  s.async_mode = parse_flag("TORCH_LAZY_ASYNC", value) ? AsyncMode::on : AsyncMode::off;
+Row async(const char* name, const char* default_value, const char* meaning) {
+  return {name, default_value, meaning,
+          [=](Settings& s, const std::string& value) {
+            if (value == "auto") {
+              s.async_mode = AsyncMode::automatic;
+              return;
+            }
+            s.async_mode = parse_flag(name, value, "auto, 1 or 0") ? AsyncMode::on : AsyncMode::off;
+          },
+          async_name};
 }
 
 const char* compiler_name(const Settings& s) {
@@ -137,9 +141,7 @@ void set_compiler(Settings& s, const std::string& value) {
     s.compiler = value == "force" ? CompilerMode::force : CompilerMode::check;
     return;
   }
-  s.compiler = parse_flag("TORCH_LAZY_COMPILER", value == "on"    ? "1"
-                                                 : value == "off" ? "0"
-                                                                  : value)
+  s.compiler = parse_flag("TORCH_LAZY_COMPILER", value, "off, on, force or check")
                    ? CompilerMode::on
                    : CompilerMode::off;
 }
@@ -170,8 +172,7 @@ void set_products(Settings& s, const std::string& value) {
       return;
     }
   }
-  throw std::invalid_argument("TORCH_LAZY_PRODUCTS is auto, own, onednn or aten, not '" + value +
-                              "'");
+  refuse("TORCH_LAZY_PRODUCTS", value, "auto, own, onednn or aten");
 }
 
 const char* save_format_name(const Settings& s) {
@@ -212,11 +213,9 @@ const std::vector<Row>& rows() {
            "installed one. Empty: the built-in one, which calls PyTorch's kernels. Read when the "
            "first graph runs.",
            &Settings::backend),
-      {"TORCH_LAZY_ASYNC", "auto",
-       "Whether graphs run on a thread of their own while the program goes on: 1, 0, or auto "
-       "(where "
-       "a core is spare for it).",
-       set_async, async_name},
+      async("TORCH_LAZY_ASYNC", "auto",
+            "Whether graphs run on a thread of their own while the program goes on: 1, 0, or auto "
+            "(where a core is spare for it)."),
       {"TORCH_LAZY_COMPILER", "on",
        "Whether graphs are compiled into fused kernels: on (a graph that is seen again), force "
        "(every graph, before its first run), off (PyTorch's kernels alone: eager's bits), or check "
@@ -373,8 +372,7 @@ const std::vector<Row>& rows() {
            [](Settings& s, const std::string& value) { s.cuda = parse_flag("LTC_TS_CUDA", value); },
            [](const Settings& s) { return s.cuda ? "1" : "0"; }},
           Reading::presence),
-      alias({"TORCH_LAZY_USE_THREAD_POOL", "auto", "The same as TORCH_LAZY_ASYNC.", set_async,
-             async_name}),
+      alias(async("TORCH_LAZY_USE_THREAD_POOL", "auto", "The same as TORCH_LAZY_ASYNC.")),
       alias(number("TORCH_LAZY_COMPILATION_CACHE_SIZE", "1024",
                    "The same as TORCH_LAZY_PLAN_CACHE.", &Settings::plan_cache)),
       alias(number("TORCH_LAZY_SHAPE_CACHE_SIZE", "65536", "The same as TORCH_LAZY_LAYOUT_CACHE.",
@@ -405,6 +403,20 @@ std::optional<std::string> from_environment(const Row& row) {
   return row.reading == Reading::presence ? "1" : value;
 }
 
+/// A value that cannot be read must not take `import torch` away: the setting stays as it is.
+void set_from_environment(Settings& s, const Row& row) {
+  const std::optional<std::string> value = from_environment(row);
+  if (!value) {
+    return;
+  }
+  try {
+    row.set(s, *value);
+  } catch (const c10::Error& error) {
+    TORCH_WARN(error.what_without_backtrace(), "; the environment's value is ignored, it stays '",
+               row.get(s), "'");
+  }
+}
+
 void read_environment(Settings& s) {
   for (const Row& row : rows()) {
     if (!row.alias) {
@@ -413,11 +425,8 @@ void read_environment(Settings& s) {
   }
   for (bool alias : {true, false}) {
     for (const Row& row : rows()) {
-      if (row.alias != alias || row.reading == Reading::at_sync) {
-        continue;
-      }
-      if (std::optional<std::string> value = from_environment(row)) {
-        row.set(s, *value);
+      if (row.alias == alias && row.reading != Reading::at_sync) {
+        set_from_environment(s, row);
       }
     }
   }
@@ -425,7 +434,7 @@ void read_environment(Settings& s) {
 
 /// Which of the settings that are read at the first sync are not read yet.
 struct Unread {
-  std::mutex mutex;
+  RankedMutex mutex{Rank::late_settings};
   std::vector<const Row*> rows;
   std::atomic<bool> any{true};
 
@@ -446,12 +455,12 @@ Unread& unread() {
 }  // namespace
 
 std::string TextSetting::get() const {
-  std::lock_guard<std::mutex> lock(mutex_);
+  std::lock_guard<RankedMutex> lock(mutex_);
   return value_;
 }
 
 void TextSetting::set(std::string value) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  std::lock_guard<RankedMutex> lock(mutex_);
   value_ = std::move(value);
   empty_ = value_.empty();
 }
@@ -468,11 +477,9 @@ Settings& settings() {
 Settings& settings_at_sync() {
   Unread& late = unread();
   if (late.any.load(std::memory_order_acquire)) {
-    std::lock_guard<std::mutex> lock(late.mutex);
+    std::lock_guard<RankedMutex> lock(late.mutex);
     for (const Row* row : late.rows) {
-      if (std::optional<std::string> value = from_environment(*row)) {
-        row->set(settings(), *value);
-      }
+      set_from_environment(settings(), *row);
     }
     late.rows.clear();
     late.any.store(false, std::memory_order_release);
@@ -496,7 +503,7 @@ std::vector<SettingRow> settings_table() {
 std::string get_setting_value(const std::string& name) {
   const Row& row = find(name);
   if (row.reading == Reading::at_sync) {
-    std::lock_guard<std::mutex> lock(unread().mutex);
+    std::lock_guard<RankedMutex> lock(unread().mutex);
     if (std::find(unread().rows.begin(), unread().rows.end(), &row) != unread().rows.end()) {
       return from_environment(row).value_or(row.default_value);
     }
@@ -507,7 +514,7 @@ std::string get_setting_value(const std::string& name) {
 void set_setting_value(const std::string& name, const std::string& value) {
   const Row& row = find(name);
   if (row.reading == Reading::at_sync) {
-    std::lock_guard<std::mutex> lock(unread().mutex);
+    std::lock_guard<RankedMutex> lock(unread().mutex);
     std::erase(unread().rows, &row);
   }
   row.set(settings(), value);

@@ -3,6 +3,7 @@
 // docs/settings.md is made from the table.
 #pragma once
 
+#include "base/ranked_mutex.h"
 #include <torch_lazy/export.h>
 
 #include <atomic>
@@ -22,7 +23,7 @@ class TextSetting {
   void set(std::string value);
 
  private:
-  mutable std::mutex mutex_;
+  mutable RankedMutex mutex_{Rank::settings};
   std::string value_;
   std::atomic<bool> empty_{true};
 };

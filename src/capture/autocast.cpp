@@ -2,6 +2,7 @@
 // operator again. Operators are rows of the policy (autocast_policy.cpp); the kernel is one.
 #include "capture/autocast.h"
 
+#include "base/ranked_mutex.h"
 #include "base/settings.h"
 #include "capture/autocast_policy.h"
 #include <torch_lazy/autocast.h>
@@ -39,7 +40,7 @@ struct CachedCast {
 };
 
 struct CastCache {
-  std::mutex mutex;
+  RankedMutex mutex{Rank::casts};
   std::unordered_map<const c10::TensorImpl*, CachedCast> entries;
 };
 

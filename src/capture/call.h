@@ -34,6 +34,9 @@ struct Call {
 /// and must be executed at once. Raises eager's kind of error where devices are mixed.
 bool identify(Call& call);
 
+/// Raises eager's kind of error where a call that is not identified mixes devices.
+void check_devices(const Call& call);
+
 /// The sources of the arguments, in the order in which `identify` met tensors and numbers.
 std::vector<ArgumentSource> argument_sources(const Call& call);
 

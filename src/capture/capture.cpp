@@ -7,6 +7,7 @@
 #include "base/metrics.h"
 #include "base/scopes.h"
 #include "base/settings.h"
+#include "capture/rehearse.h"
 #include "capture/tensor.h"
 #include "ir/description_table.h"
 #include "ir/trace.h"
@@ -19,6 +20,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 
 namespace torch_lazy {
 namespace {
@@ -66,14 +68,16 @@ bool has_mask(const Call& call) {
   return false;
 }
 
-/// Raises the error of an operand that can never be computed; what is overwritten may be one.
-void check_operands(c10::ArrayRef<Buffer*> buffers, bool first_is_overwritten) {
+/// The error of an operand that can never be computed; what is overwritten may be one. Raised after
+/// unlocking: it may be the host language's.
+std::shared_ptr<Failure> failed_operand(c10::ArrayRef<Buffer*> buffers, bool first_is_overwritten) {
   for (size_t i = first_is_overwritten ? 1 : 0; i < buffers.size(); ++i) {
     const Value* value = buffers[i] ? buffers[i]->current : nullptr;
     if (value && value->failure) {
-      raise(*value->failure);
+      return value->failure;
     }
   }
+  return nullptr;
 }
 
 /// What this thread recorded before, to be followed; null: reuse is switched off.
@@ -102,9 +106,13 @@ bool append_node(Call& call, Description& description, c10::ArrayRef<at::Tensor>
   const bool overwritten = overwrites_all(call);
 
   watch_call();
-  GraphLock lock;
+  std::optional<GraphLock> guard(std::in_place, c10::ArrayRef<Buffer*>(buffers));
+  if (std::shared_ptr<Failure> failure = failed_operand(buffers, overwritten)) {
+    guard.reset();
+    raise(*failure);
+  }
+  GraphLock& lock = *guard;
   Program& program = Program::instance();
-  check_operands(buffers, overwritten);
   size_t uploaded = 0;
   for (size_t i = 0; i < buffers.size(); ++i) {
     Value* value = nullptr;
@@ -196,6 +204,7 @@ void capture(const c10::OperatorHandle& op, Stack* stack) {
   Call call(info, c10::ArrayRef<c10::IValue>(stack->data() + stack->size() - count, count));
   const bool recordable = info.dynamic_only_with_masks && !has_mask(call);
   if (info.immediate != Immediate::no && !recordable) {
+    check_devices(call);
     return info.random_fill ? draw_now(call, stack) : execute_now(call, stack, false);
   }
   if (is_forced(info) || !identify(call)) {
@@ -208,10 +217,18 @@ void capture(const c10::OperatorHandle& op, Stack* stack) {
       // Without a Meta kernel a custom operator may give other shapes for other data.
       return execute_now(call, stack, /*observe_layouts=*/info.aten);
     }
+    const Rehearsal rehearsal(call, *description);
+    if (!rehearsal.passed()) {
+      execute_now(call, stack, /*observe_layouts=*/info.aten);
+      return rehearsal.refute();
+    }
     std::vector<DescriptionPtr> evicted;  // freed after the lock
     GraphLock lock;
     description = DescriptionPtr::reclaim_copy(
         DescriptionTable::instance().add(std::move(description), evicted));
+  }
+  if (!description->warnings.empty()) {
+    warn_again(*description);
   }
   if (!description->resizes.empty()) {
     resize(call, *description);

@@ -122,11 +122,42 @@ at::Tensor attention(const at::Tensor& query, const at::Tensor& key, const at::T
       std::nullopt, scale, enable_gqa));
 }
 
+/// Keeps channels-last, which PyTorch's own does for the CPU only.
+at::Tensor group_norm(const at::Tensor& input, int64_t groups,
+                      const std::optional<at::Tensor>& weight,
+                      const std::optional<at::Tensor>& bias, double eps, bool) {
+  TORCH_CHECK(groups > 0, "Expected num groups to be greater than 0, got ", groups);
+  TORCH_CHECK(input.dim() >= 2, "Expected at least 2 dimensions for input tensor but received ",
+              input.dim());
+  const int64_t n = input.size(0), channels = input.size(1);
+  TORCH_CHECK(channels % groups == 0,
+              "Expected number of channels in input to be divisible by num_groups, but got input "
+              "of shape ",
+              input.sizes(), " and num_groups=", groups);
+  for (const auto* parameter : {&weight, &bias}) {
+    TORCH_CHECK(!*parameter || !(*parameter)->defined() ||
+                    ((*parameter)->dim() == 1 && (*parameter)->numel() == channels),
+                "Expected ", parameter == &weight ? "weight" : "bias",
+                " to be a vector of size equal to the number of channels in input, but got ",
+                parameter == &weight ? "weight" : "bias", " of shape ", (*parameter)->sizes(),
+                " and input of shape ", input.sizes());
+  }
+  const auto format =
+      real_device().is_cpu() ? input.suggest_memory_format() : at::MemoryFormat::Contiguous;
+  auto plain = [](const std::optional<at::Tensor>& parameter) {
+    return parameter && parameter->defined() ? parameter->contiguous() : at::Tensor();
+  };
+  const int64_t pixels = c10::multiply_integers(input.sizes().slice(2));
+  return std::get<0>(at::native_group_norm(input.contiguous(format), plain(weight), plain(bias), n,
+                                           channels, pixels, groups, eps));
+}
+
 }  // namespace
 
 void register_composites(torch::Library& m) {
   m.impl("dropout", dropout);
   m.impl("dropout_", dropout_);
+  m.impl("group_norm", group_norm);
   m.impl("scaled_dot_product_attention", attention);
 }
 

@@ -1,12 +1,15 @@
 // Operators that cannot wait: results that depend on data, random draws, no known layout.
 #include "base/metrics.h"
 #include "capture/capture.h"
+#include "capture/collectives.h"
+#include "capture/nested.h"
 #include "capture/tensor.h"
 #include "ir/description_table.h"
 #include "runtime/draw.h"
 #include "runtime/executor.h"
 #include "runtime/real_tensor.h"
 #include "runtime/watch.h"
+#include "runtime/wider.h"
 #include <torch_lazy/backend.h>
 
 #include <ATen/ATen.h>
@@ -26,26 +29,11 @@ class RealWorld {
     Stack stack;
     for (size_t i = 0; i < call_.arguments.size(); ++i) {
       const c10::IValue& value = call_.arguments[i];
-      if (value.isTensor()) {
-        stack.emplace_back(real(value.toTensor()));
-      } else if (value.isTensorList()) {
-        c10::List<at::Tensor> list;
-        for (const c10::IValue& element : value.toListRef()) {
-          list.push_back(real(element.toTensor()));
-        }
-        stack.emplace_back(std::move(list));
-      } else if (value.isOptionalTensorList()) {
-        c10::List<std::optional<at::Tensor>> list;
-        for (const c10::IValue& element : value.toListRef()) {
-          list.push_back(element.isNone() ? std::nullopt
-                                          : std::optional<at::Tensor>(real(element.toTensor())));
-        }
-        stack.emplace_back(std::move(list));
-      } else if (value.isDevice() && value.toDevice().type() == at::kLazy) {
+      if (value.isDevice() && value.toDevice().type() == at::kLazy) {
         device_ = checked_index(value.toDevice());
         stack.emplace_back(real_device());
       } else {
-        stack.push_back(value);
+        stack.push_back(map_tensors(value, [&](const at::Tensor& t) { return real(t); }));
       }
     }
     return stack;
@@ -55,6 +43,13 @@ class RealWorld {
   at::Tensor wrap(const at::Tensor& result) const {
     if (!result.defined()) {
       return result;
+    }
+    if (is_collective()) {  // they return arguments, and their schemas do not say so
+      for (const auto& [lazy, real] : pairs_) {
+        if (real.is_same(result)) {
+          return lazy;
+        }
+      }
     }
     TORCH_CHECK_NOT_IMPLEMENTED(
         result.layout() == at::kStrided && !result.is_quantized() && !result.is_nested(),
@@ -103,6 +98,8 @@ class RealWorld {
     return resized;
   }
 
+  const std::vector<TensorPair>& pairs() const { return pairs_; }
+
  private:
   static std::string kind(const at::Tensor& t) {
     std::ostringstream layout;
@@ -116,28 +113,28 @@ class RealWorld {
     std::vector<Buffer*> written;
     for (size_t i = 0; i < call_.arguments.size(); ++i) {
       const c10::IValue& value = call_.arguments[i];
-      bool write = call_.op.arguments[i].written || call_.op.writes_unannotated_statistics ||
-                   call_.op.immediate == Immediate::unsupported_arguments;
-      auto add = [&](const at::Tensor& t) {
+      const bool write = is_written(i);
+      visit_tensors(value, [&](const at::Tensor& t) {
         if (is_lazy(t)) {
           device_ = t.device().index();
           (write ? written : read).push_back(&buffer_of(t));
         }
-      };
-      if (value.isTensor()) {
-        add(value.toTensor());
-      } else if (value.isTensorList() || value.isOptionalTensorList()) {
-        for (const c10::IValue& element : value.toListRef()) {
-          if (!element.isNone()) {
-            add(element.toTensor());
-          }
-        }
-      }
+      });
     }
     run_buffers(read);
     if (!written.empty()) {
       run_buffers(written, /*to_write=*/true);
     }
+  }
+
+  bool is_collective() const { return call_.op.operator_name.name.rfind("c10d::", 0) == 0; }
+
+  bool is_written(size_t argument) const {
+    if (is_collective()) {
+      return collective_writes(call_.op, argument);
+    }
+    return call_.op.arguments[argument].written || call_.op.writes_unannotated_statistics ||
+           call_.op.immediate == Immediate::unsupported_arguments;
   }
 
   at::Tensor real(const at::Tensor& tensor) {
@@ -155,7 +152,7 @@ class RealWorld {
 
   const Call& call_;
   c10::DeviceIndex device_ = 0;
-  std::vector<std::pair<at::Tensor, at::Tensor>> pairs_;
+  std::vector<TensorPair> pairs_;
 };
 
 c10::IValue wrap_result(const RealWorld& world, const Call& call, const c10::IValue& result,
@@ -167,17 +164,7 @@ c10::IValue wrap_result(const RealWorld& world, const Call& call, const c10::IVa
   auto wrap = [&](const at::Tensor& t) {
     return view ? world.wrap_view(t, call.arguments[info.argument].toTensor()) : world.wrap(t);
   };
-  if (result.isTensor()) {
-    return wrap(result.toTensor());
-  }
-  if (result.isTensorList()) {
-    c10::List<at::Tensor> list;
-    for (const c10::IValue& element : result.toListRef()) {
-      list.push_back(wrap(element.toTensor()));
-    }
-    return list;
-  }
-  return result;
+  return wrap_work(call, map_tensors(result, wrap), world.pairs());
 }
 
 void learn(const Call& call, const Stack& results) {
@@ -199,7 +186,7 @@ void execute_now(Call& call, Stack* stack, bool observe_layouts) {
   RealWorld world(call);
   Stack real = world.arguments();
   BelowEverything below;
-  call.op.handle.redispatchBoxed(c10::DispatchKeySet(real_key()), &real);
+  call_real(call.op, real, [&](Stack& again) { again = world.arguments(); });
   const bool resized = world.follow_resizes();  // then what we saw describes another call
   bump_versions(call);
   if (observe_layouts && !resized) {

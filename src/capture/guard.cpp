@@ -29,6 +29,12 @@ class LazyGuard final : public c10::impl::DeviceGuardImplInterface {
     return c10::Stream(c10::Stream::DEFAULT, device);
   }
 
+  c10::Stream getDefaultStream(c10::Device device) const override { return getStream(device); }
+
+  c10::Stream getStreamFromGlobalPool(c10::Device device, bool) const override {
+    return getStream(device);
+  }
+
   c10::Stream exchangeStream(c10::Stream stream) const override {
     return c10::Stream(c10::Stream::DEFAULT, stream.device());
   }
@@ -36,6 +42,16 @@ class LazyGuard final : public c10::impl::DeviceGuardImplInterface {
   c10::DeviceIndex deviceCount() const noexcept override { return 1; }
 
   bool queryStream(const c10::Stream&) const override { return true; }
+
+  // Events for those who carry lazy tensors from thread to thread (futures). Order is the graph's.
+  void record(void**, const c10::Stream&, const c10::DeviceIndex,
+              const c10::EventFlag) const override {}
+  void block(void*, const c10::Stream&) const override {}
+  bool queryEvent(void*) const override { return true; }
+  void destroyEvent(void*, const c10::DeviceIndex) const noexcept override {}
+  void synchronizeEvent(void*) const override {}
+  void recordDataPtrOnStream(const c10::DataPtr&, const c10::Stream&) const override {}
+
   void synchronizeStream(const c10::Stream&) const override { wait_for_device(); }
   void synchronizeDevice(const c10::DeviceIndex) const override { wait_for_device(); }
 };

@@ -8,8 +8,10 @@
 #include <c10/core/DefaultDtype.h>
 #include <c10/util/flat_hash_map.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <string_view>
 
 namespace torch_lazy {
 namespace {
@@ -108,6 +110,21 @@ bool travels(const c10::IValue& value, const ArgumentInfo& info) {
   return value.isScalar() && info.policy != NumberPolicy::attribute && !is_special(value);
 }
 
+[[noreturn]] void raise_mixed_devices(const Call& call, c10::DeviceIndex device,
+                                      const at::Tensor& t) {
+  TORCH_CHECK(false,
+              "Expected all tensors to be on the same device, but found at least two "
+              "devices, lazy:",
+              static_cast<int>(std::max<c10::DeviceIndex>(device, 0)), " and ", t.device(),
+              "! (when calling ", call.op.name,
+              is_lazy(t) ? "" : ": Input tensor is not a lazy tensor: ",
+              is_lazy(t) ? "" : t.toString(), ")");
+}
+
+/// Operators that want an argument on the CPU, or take it there, on every device.
+constexpr std::string_view kTakesHostTensors[] = {
+    "aten::_pack_padded_sequence", "aten::_ctc_loss.Tensor", "aten::_ctc_loss_backward.Tensor"};
+
 class Identifier {
  public:
   explicit Identifier(Call& call) : call_(call), key_(call.key) {}
@@ -181,12 +198,7 @@ class Identifier {
       }
       return true;
     }
-    TORCH_CHECK(false,
-                "Expected all tensors to be on the same device, but found at least two "
-                "devices, lazy:",
-                static_cast<int>(std::max<c10::DeviceIndex>(call_.device, 0)), " and ", t.device(),
-                "! (when calling ", call_.op.name,
-                ": Input tensor is not a lazy tensor: ", t.toString(), ")");
+    raise_mixed_devices(call_, call_.device, t);
   }
 
   void same_device(c10::DeviceIndex index) {
@@ -396,6 +408,32 @@ class SourceBuilder {
 };
 
 }  // namespace
+
+void check_devices(const Call& call) {
+  if (!call.op.aten || std::find(std::begin(kTakesHostTensors), std::end(kTakesHostTensors),
+                                 call.op.name) != std::end(kTakesHostTensors)) {
+    return;
+  }
+  c10::DeviceIndex first = -1;
+  auto check = [&](const at::Tensor& t) {
+    if (!t.defined() || (t.dim() == 0 && t.is_cpu())) {
+      return;
+    }
+    if (!is_lazy(t) || (first >= 0 && t.device().index() != first)) {
+      raise_mixed_devices(call, first, t);
+    }
+    first = t.device().index();
+  };
+  for (const c10::IValue& value : call.arguments) {
+    if (value.isTensor()) {
+      check(value.toTensor());
+    } else if (value.isTensorList()) {  // lists of indices may lie on the CPU
+      for (const c10::IValue& element : value.toListRef()) {
+        check(element.toTensor());
+      }
+    }
+  }
+}
 
 bool identify(Call& call) {
   call.key.push_back(call.op.identity);

@@ -1,5 +1,6 @@
 // Layouts of results: from a layout function, from a custom operator's Meta kernel, or as observed.
 #include "base/hash.h"
+#include "base/warnings.h"
 #include "capture/call.h"
 #include "capture/layouts/registry.h"
 #include "capture/tensor.h"
@@ -118,6 +119,17 @@ bool is_plain(const at::Tensor& t) {
          t.unsafeGetTensorImpl()->has_storage();
 }
 
+/// Whether the tensor lies inside its memory. Meta's resize_ leaves one that does not where its
+/// bytes are more than a number can say; the real operator then raises eager's error.
+bool fits_storage(const at::Tensor& t) {
+  try {
+    return bytes_spanned(t.sizes(), t.strides(), t.storage_offset(), t.scalar_type()) <=
+           static_cast<int64_t>(t.storage().nbytes());
+  } catch (const c10::Error&) {
+    return false;
+  }
+}
+
 /// Describes results that `operands` (stand-ins or real tensors, in order) led to.
 class ResultReader {
  public:
@@ -161,7 +173,7 @@ class ResultReader {
       std::vector<at::Tensor> tensors = tensors_of(value);
       source.count = static_cast<int>(tensors.size());
       for (const at::Tensor& t : tensors) {
-        if (!t.defined() || !is_plain(t)) {
+        if (!t.defined() || !is_plain(t) || !fits_storage(t)) {
           return false;
         }
         description_.fresh.push_back({Layout::of(t), static_cast<int64_t>(t.storage().nbytes())});
@@ -272,9 +284,11 @@ DescriptionPtr infer(const Call& call) {
   }
   MetaWorld world;
   Stack stack;
+  CollectedWarnings collected;
   if (!run_layout_function(call, world, stack)) {
     return nullptr;
   }
+  add_new(description->warnings, std::move(collected.warnings));
   if (!ResultReader(call, *description).read(stack)) {
     return nullptr;
   }
@@ -290,6 +304,9 @@ DescriptionPtr infer(const Call& call) {
   for (const Write& write : description->writes) {
     const at::Tensor& after = world.operands[write.operand];
     if (!description->operands[write.operand].matches(after)) {
+      if (!fits_storage(after)) {
+        return nullptr;
+      }
       description->resizes.push_back(
           {write.operand, Layout::of(after), static_cast<int64_t>(after.storage().nbytes())});
     }

@@ -13,6 +13,9 @@
 #include <ATen/ATen.h>
 #include <ATen/EmptyTensor.h>
 #include <ATen/ExpandUtils.h>
+#include <ATen/native/ResizeCommon.h>
+#include <ATen/native/TensorFactories.h>
+#include <c10/util/safe_numerics.h>
 #include <torch/library.h>
 
 namespace torch_lazy {
@@ -45,15 +48,29 @@ Layout dense_layout(at::IntArrayRef sizes, at::ScalarType dtype,
   if (memory_format.value_or(at::MemoryFormat::Contiguous) == at::MemoryFormat::Contiguous) {
     layout.strides.resize(sizes.size());
     int64_t stride = 1;
+    bool overflowed = false;
     for (size_t i = sizes.size(); i-- > 0;) {
       layout.strides[i] = stride;
-      stride *= std::max<int64_t>(sizes[i], 1);
+      if (i > 0) {
+        overflowed |= c10::mul_overflows(stride, std::max<int64_t>(sizes[i], 1), &stride);
+      }
     }
+    TORCH_CHECK(!overflowed, "Stride calculation overflowed");
     return layout;
   }
   at::Tensor meta = at::detail::empty_meta(sizes, dtype, memory_format);
   layout.strides.assign(meta.strides().begin(), meta.strides().end());
   return layout;
+}
+
+/// Fresh memory has a content that says so where the program asked for determinism, as in eager.
+bool fills_fresh_memory() {
+  const at::Context& context = at::globalContext();
+  return context.deterministicAlgorithms() && context.deterministicFillUninitializedMemory();
+}
+
+at::Tensor filled_if_asked(at::Tensor tensor) {
+  return fills_fresh_memory() ? at::native::fill_empty_deterministic_(tensor) : tensor;
 }
 
 at::Tensor empty(c10::SymIntArrayRef size, std::optional<at::ScalarType> dtype,
@@ -62,10 +79,10 @@ at::Tensor empty(c10::SymIntArrayRef size, std::optional<at::ScalarType> dtype,
   check_factory(layout, pin_memory);
   auto sizes = C10_AS_INTARRAYREF_SLOW(size);
   at::detail::check_size_nonnegative(sizes);
-  Layout dense = dense_layout(sizes, c10::dtype_or_default(dtype), memory_format);
-  int64_t nbytes = static_cast<int64_t>(
-      at::detail::computeStorageNbytesContiguous(sizes, c10::elementSize(dense.dtype)));
-  return make_listed(dense, nbytes, device);
+  const at::ScalarType type = c10::dtype_or_default(dtype);
+  const auto nbytes = static_cast<int64_t>(
+      at::detail::computeStorageNbytesContiguous(sizes, c10::elementSize(type)));
+  return filled_if_asked(make_listed(dense_layout(sizes, type, memory_format), nbytes, device));
 }
 
 at::Tensor empty_strided(c10::SymIntArrayRef size, c10::SymIntArrayRef stride,
@@ -79,9 +96,8 @@ at::Tensor empty_strided(c10::SymIntArrayRef size, c10::SymIntArrayRef stride,
   strided.dtype = c10::dtype_or_default(dtype);
   strided.sizes.assign(sizes.begin(), sizes.end());
   strided.strides.assign(strides.begin(), strides.end());
-  int64_t nbytes = static_cast<int64_t>(
-      at::detail::computeStorageNbytes(sizes, strides, c10::elementSize(strided.dtype)));
-  return make_listed(strided, nbytes, device);
+  return filled_if_asked(
+      make_listed(strided, bytes_spanned(sizes, strides, 0, strided.dtype), device));
 }
 
 /// Calls the boxed kernel for an operator that also has a kernel here.
@@ -193,20 +209,33 @@ at::Scalar local_scalar_dense(const at::Tensor& self) {
   return RealCopySource(self).tensor().item();
 }
 
+/// Raises eager's error about sizes that no tensor can have, before anything is changed.
+void check_elements(at::IntArrayRef sizes) {
+  uint64_t elements = 1;
+  bool overflowed = c10::safe_multiplies_u64(sizes, &elements);
+  overflowed |= elements > static_cast<uint64_t>(std::numeric_limits<int64_t>::max());
+  TORCH_CHECK(!overflowed, "numel: integer multiplication overflow");
+}
+
 const at::Tensor& resize_(const at::Tensor& self, c10::SymIntArrayRef size,
                           std::optional<at::MemoryFormat> memory_format) {
   auto sizes = C10_AS_INTARRAYREF_SLOW(size);
-  at::detail::check_size_nonnegative(sizes);
+  check_elements(sizes);
+  const auto bytes_before = static_cast<int64_t>(self.storage().nbytes());
   if (self.sizes() != sizes) {
     Layout layout = dense_layout(sizes, self.scalar_type(), std::nullopt);
     grow_storage(self.storage(),
-                 bytes_spanned(layout.sizes, layout.strides, self.storage_offset(), layout.dtype));
+                 static_cast<int64_t>(at::detail::computeStorageNbytesContiguous(
+                     sizes, self.itemsize(), static_cast<size_t>(self.storage_offset()))));
     self.unsafeGetTensorImpl()->set_sizes_and_strides(layout.sizes, layout.strides);
   }
   if (memory_format) {
     TORCH_CHECK(*memory_format != at::MemoryFormat::Preserve, "Unsupported memory format",
                 *memory_format);
     self.unsafeGetTensorImpl()->empty_tensor_restride(*memory_format);
+  }
+  if (fills_fresh_memory()) {
+    at::native::fill_resize_deterministic_(self, bytes_before);
   }
   return self;
 }
@@ -221,14 +250,15 @@ at::Tensor& set_storage(at::Tensor& self, at::Storage source, c10::SymInt offset
               "\".  This is no longer allowed; the devices must match.");
   TORCH_CHECK(sizes.size() == strides.size() || strides.empty(), "mismatch in length of strides ",
               "and shape");
+  const int64_t start = offset.expect_int();
+  TORCH_CHECK(start >= 0, "Tensor: invalid storage offset ", start);
+  check_elements(sizes);
   Layout layout = dense_layout(sizes, self.scalar_type(), std::nullopt);
   if (!strides.empty() || sizes.empty()) {
     layout.strides.assign(strides.begin(), strides.end());
   }
-  int64_t start = offset.expect_int();
-  TORCH_CHECK(start >= 0, "Tensor: invalid storage offset ", start);
-  self.unsafeGetTensorImpl()->set_storage_keep_dtype(source);
   grow_storage(source, bytes_spanned(layout.sizes, layout.strides, start, layout.dtype));
+  self.unsafeGetTensorImpl()->set_storage_keep_dtype(source);
   self.unsafeGetTensorImpl()->set_sizes_and_strides(layout.sizes, layout.strides, start);
   return self;
 }

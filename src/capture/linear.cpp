@@ -125,10 +125,21 @@ const c10::SafeKernelFunction& autograd_kernel() {
   return *kernel;
 }
 
+/// Whether autograd would keep a tensor that the CPU's does not: the formula of linear saves input
+/// and weight, those of its parts save what the wanted gradients need. Whoever changes the other
+/// one in place before backward must not be told that it was needed.
+bool saves_too_much(const at::Tensor& input, const at::Tensor& weight,
+                    const std::optional<at::Tensor>& bias) {
+  const bool both = input.requires_grad() && weight.requires_grad();
+  const bool any = input.requires_grad() || weight.requires_grad() ||
+                   (bias && bias->defined() && bias->requires_grad());
+  return any && !both && at::GradMode::is_enabled();
+}
+
 /// Its formula does not know complex numbers; for those autograd sees the parts, as on the CPU.
 at::Tensor differentiable_linear(c10::DispatchKeySet keys, const at::Tensor& input,
                                  const at::Tensor& weight, const std::optional<at::Tensor>& bias) {
-  if (input.is_complex() || weight.is_complex()) {
+  if (input.is_complex() || weight.is_complex() || saves_too_much(input, weight, bias)) {
     return at::native::linear(input, weight, bias);
   }
   torch::jit::Stack stack{input, weight, bias};

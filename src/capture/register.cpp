@@ -8,15 +8,38 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/library.h>
 
+#include <algorithm>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace torch_lazy {
 namespace {
 
-/// Kept whole: what has a kernel of the CPU's own besides the composite one (eager uses that), and
-/// composite operators for which we have a layout function.
+/// Composite operators that read memory by its address, without asking a kernel for it.
+constexpr std::string_view kReadsMemory[] = {
+    "aten::_grid_sampler_2d_cpu_fallback",
+    "aten::_grid_sampler_2d_cpu_fallback_backward",
+    "aten::_grouped_mm",  // for its alignment
+    "aten::_reshape_from_tensor",
+    "aten::_saturate_weight_to_fp16",
+    "aten::_sobol_engine_draw",
+    "aten::_sobol_engine_ff_",
+    "aten::_sobol_engine_initialize_state_",
+    "aten::_sobol_engine_scramble_",
+    "aten::choose_qparams_optimized",
+    "aten::fbgemm_linear_fp16_weight",
+    "aten::fbgemm_linear_fp16_weight_fp32_activation",
+    "aten::fbgemm_linear_int8_weight",
+    "aten::fbgemm_linear_int8_weight_fp32_activation",
+    "aten::fbgemm_linear_quantize_weight",
+    "aten::fbgemm_pack_gemm_matrix_fp16",
+    "aten::fbgemm_pack_quantized_matrix",
+};
+
+/// Kept whole: what reads memory, what has a kernel of the CPU's own besides the composite one
+/// (eager uses that), and composite operators for which we have a layout function.
 bool keep_whole(const c10::OperatorHandle& op) {
   using c10::DispatchKey;
   if (op.hasKernelForDispatchKey(DispatchKey::Lazy)) {
@@ -29,7 +52,9 @@ bool keep_whole(const c10::OperatorHandle& op) {
   if (!explicit_composite && !implicit_composite) {
     return false;  // the fallback sees it anyway
   }
-  if (op.hasKernelForDispatchKey(DispatchKey::CPU)) {
+  if (op.hasKernelForDispatchKey(DispatchKey::CPU) ||
+      std::find(std::begin(kReadsMemory), std::end(kReadsMemory), op.operator_name().name) !=
+          std::end(kReadsMemory)) {
     return true;
   }
   if (op.operator_name().name.rfind("aten::empty", 0) == 0) {
@@ -74,8 +99,10 @@ const bool registered = [] {
   register_views(lazy);
   register_linear(lazy);
   register_composites(lazy);
+  register_transforms(lazy);
   torch::Library& autograd = library_for("aten", c10::DispatchKey::AutogradLazy);
   register_composites(autograd);
+  register_transforms(autograd);
   register_differentiable_linear(autograd);
   for (const char* name :
        {"_nested_tensor_from_tensor_list", "_nested_tensor_from_mask", "_nested_from_padded"}) {

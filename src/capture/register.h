@@ -18,4 +18,7 @@ void register_differentiable_linear(torch::Library& library);
 /// Composite operators that take the real device's branch, for Lazy and AutogradLazy.
 void register_composites(torch::Library& library);
 
+/// Fourier transforms, for Lazy and AutogradLazy.
+void register_transforms(torch::Library& library);
+
 }  // namespace torch_lazy

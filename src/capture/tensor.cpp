@@ -59,6 +59,25 @@ c10::DataPtr make_buffer(size_t nbytes, c10::DeviceIndex device) {
                       at::Device(at::kLazy, device));
 }
 
+/// Called where code asks for the address of a storage to write, or as data_ptr() does.
+void refuse_access(c10::StorageImpl*) {
+  TORCH_CHECK(false,
+              "torch-lazy: the memory of a lazy tensor was asked for by its address, and lazy "
+              "tensors have none. C++ code, or an operator that is written for the CPU and has no "
+              "kernel for other devices, did so. Call it on the CPU: tensor.cpu()");
+}
+
+/// Makes asking for a pointer an error, where the pointer would lead to memory that cannot be read.
+/// A pointer to const is still handed out: is_alias_of and what identifies storages compare it.
+template <typename Impl>
+void refuse_pointers(Impl& storage) {
+  if constexpr (requires { storage.set_materializer(&refuse_access); }) {
+    storage.set_materializer(&refuse_access);
+  } else {
+    storage.set_throw_on_mutable_data_ptr();  // with PyTorch's own words
+  }
+}
+
 class LazyAllocator final : public c10::Allocator {
  public:
   c10::DataPtr allocate(size_t nbytes) override { return make_buffer(nbytes, 0); }
@@ -73,6 +92,15 @@ class LazyAllocator final : public c10::Allocator {
 LazyAllocator& allocator() {
   static auto* instance = new LazyAllocator();
   return *instance;
+}
+
+/// Memory that no machine has is refused when it is asked for, by the allocator that would refuse
+/// it later. Sums of what is left cannot overflow.
+void check_possible(int64_t nbytes) {
+  constexpr int64_t kMost = int64_t{1} << 46;
+  if (nbytes > kMost) {
+    allocate(nbytes);
+  }
 }
 
 const bool registered = [] {
@@ -92,6 +120,10 @@ void free_buffer(void* context) {
   auto* buffer = static_cast<Buffer*>(context);
   {
     GraphLock lock;
+    if (buffer->replay != Buffer::Replay::none) {
+      buffer->abandoned = true;  // the replay that another thread executes frees it
+      return;
+    }
     Program::instance().assign(*buffer, nullptr, lock);
     Program::instance().unlist(*buffer);
   }
@@ -122,9 +154,12 @@ c10::DeviceIndex checked_index(at::Device device) {
 }
 
 c10::Storage make_storage(int64_t nbytes, c10::DeviceIndex device) {
-  return c10::Storage(c10::make_intrusive<c10::StorageImpl>(
-      c10::StorageImpl::use_byte_size_t(), nbytes, make_buffer(nbytes, device), &allocator(),
-      /*resizable=*/true));
+  check_possible(nbytes);
+  auto storage = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), nbytes,
+                                                       make_buffer(nbytes, device), &allocator(),
+                                                       /*resizable=*/true);
+  refuse_pointers(*storage);
+  return c10::Storage(std::move(storage));
 }
 
 at::Tensor make_tensor(c10::Storage storage, const Layout& layout) {
@@ -141,7 +176,7 @@ at::Tensor make_undefined(const Layout& layout, int64_t nbytes, c10::DeviceIndex
 }
 
 Value* set_buffer_data(Buffer& buffer, c10::Storage data) {
-  GraphLock lock;
+  GraphLock lock(buffer);
   Program& program = Program::instance();
   Value* value = program.make_value(buffer.nbytes);
   program.assign(buffer, value, lock);
@@ -175,10 +210,11 @@ void grow_storage(const c10::Storage& storage, int64_t nbytes) {
   if (static_cast<int64_t>(storage.nbytes()) >= nbytes) {
     return;
   }
+  check_possible(nbytes);
   Buffer* buffer = &buffer_of(storage);
   bool undefined = false;
   {
-    GraphLock lock;
+    GraphLock lock(*buffer);
     undefined = buffer->nbytes == 0 || !buffer->current || buffer->current->undefined();
     if (undefined) {
       Program::instance().assign(*buffer, nullptr, lock);

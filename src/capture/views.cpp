@@ -66,8 +66,10 @@ at::Tensor slice(const at::Tensor& self, int64_t dim, std::optional<int64_t> sta
   const int64_t first = clamp(start.value_or(0));
   const int64_t last = std::max(first, clamp(end.value_or(std::numeric_limits<int64_t>::max())));
   const int64_t offset = self.storage_offset() + first * strides[dim];
-  sizes[dim] = (last - first + step - 1) / step;
-  strides[dim] *= step;
+  sizes[dim] = last > first ? (last - first - 1) / step + 1 : 0;
+  // Of one element no stride counts; eager's wraps around, too.
+  strides[dim] =
+      static_cast<int64_t>(static_cast<uint64_t>(strides[dim]) * static_cast<uint64_t>(step));
   return view_of(self, sizes, strides, offset);
 }
 
@@ -99,6 +101,15 @@ at::Tensor unsqueeze(const at::Tensor& self, int64_t dim) {
   return view_of(self, sizes, strides, self.storage_offset());
 }
 
+/// Eager leaves it to who reads: memory that is not there.
+const at::Tensor& as_strided_(const at::Tensor& self, c10::SymIntArrayRef size,
+                              c10::SymIntArrayRef stride, std::optional<c10::SymInt> offset) {
+  at::native::as_strided_tensorimpl(  // checks them
+      self, C10_AS_INTARRAYREF_SLOW(size), C10_AS_INTARRAYREF_SLOW(stride),
+      offset ? std::optional<int64_t>(offset->expect_int()) : std::nullopt);
+  return at::native::as_strided__symint(self, size, stride, std::move(offset));
+}
+
 }  // namespace
 
 void register_views(torch::Library& m) {
@@ -109,7 +120,7 @@ void register_views(torch::Library& m) {
   m.impl("permute", permute);
   m.impl("unsqueeze", unsqueeze);
   m.impl("as_strided", at::native::as_strided_tensorimpl);
-  m.impl("as_strided_", at::native::as_strided__symint);
+  m.impl("as_strided_", as_strided_);
   m.impl("view", at::native::view);
   m.impl("_reshape_alias", at::native::_reshape_alias);
   m.impl("unfold", at::native::unfold);

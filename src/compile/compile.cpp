@@ -1,4 +1,5 @@
 // The passes in order, and the program as text.
+#include "base/ranked_mutex.h"
 #include "base/settings.h"
 #include "compile/program.h"
 
@@ -74,8 +75,8 @@ void log(const std::string& text) {
   if (path.empty()) {
     return;
   }
-  static auto* mutex = new std::mutex();
-  std::lock_guard<std::mutex> lock(*mutex);
+  static auto* mutex = new RankedMutex(Rank::log);
+  std::lock_guard<RankedMutex> lock(*mutex);
   if (path == "-") {
     std::fputs(text.c_str(), stderr);
     return;

@@ -5,12 +5,14 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <unordered_set>
 
 namespace torch_lazy::compile {
 namespace {
 
 constexpr int64_t kAlignment = 64;
+constexpr size_t kPlacedByPairs = 2048;  // values in the arena
 
 int64_t aligned(int64_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
@@ -77,6 +79,65 @@ class Region {
   std::vector<Block> blocks_;  // by offset
 };
 
+/// The same for very many values, in the order in which they begin: memory is given back when a
+/// value ends, and the smallest free range that fits is taken. Packs less tightly than Region.
+class Ranges {
+ public:
+  int64_t place(const Life& life) {
+    while (!ends_.empty() && ends_.begin()->first < life.begin) {
+      give_back(ends_.begin()->second.first, ends_.begin()->second.second);
+      ends_.erase(ends_.begin());
+    }
+    int64_t offset = end_;
+    const auto fit = by_size_.lower_bound({life.bytes, 0});
+    if (fit != by_size_.end()) {
+      offset = fit->second;
+      const int64_t rest = fit->first - life.bytes;
+      remove(offset, fit->first);
+      if (rest > 0) {
+        add(offset + life.bytes, rest);
+      }
+    } else {
+      end_ += life.bytes;
+    }
+    ends_.emplace(life.end, std::pair(offset, life.bytes));
+    return offset;
+  }
+
+ private:
+  void add(int64_t offset, int64_t bytes) {
+    by_offset_.emplace(offset, bytes);
+    by_size_.emplace(bytes, offset);
+  }
+
+  void remove(int64_t offset, int64_t bytes) {
+    by_offset_.erase(offset);
+    by_size_.erase({bytes, offset});
+  }
+
+  void give_back(int64_t offset, int64_t bytes) {
+    const auto after = by_offset_.find(offset + bytes);
+    if (after != by_offset_.end()) {
+      const int64_t more = after->second;
+      remove(offset + bytes, more);
+      bytes += more;
+    }
+    auto before = by_offset_.lower_bound(offset);
+    if (before != by_offset_.begin() && (--before)->first + before->second == offset) {
+      const auto [begin, size] = *before;
+      remove(begin, size);
+      offset = begin;
+      bytes += size;
+    }
+    add(offset, bytes);
+  }
+
+  std::map<int64_t, int64_t> by_offset_;                     // free: offset, bytes
+  std::set<std::pair<int64_t, int64_t>> by_size_;            // the same as bytes, offset
+  std::multimap<size_t, std::pair<int64_t, int64_t>> ends_;  // in use, by the last batch
+  int64_t end_ = 0;
+};
+
 class Planner {
  public:
   explicit Planner(const Program& program) : program_(program) {}
@@ -105,6 +166,7 @@ class Planner {
 void Planner::make_batches() {
   std::unordered_set<uint32_t> reads;
   std::unordered_set<uint32_t> writes;
+  std::unordered_set<uint32_t> overwritten;  // slots of which others are the next version
   bool open = false;
   for (uint32_t i = 0; i < program_.steps.size(); ++i) {
     const Step& step = program_.steps[i];
@@ -123,20 +185,23 @@ void Planner::make_batches() {
           fits && !writes.count(slot) && (base < 0 || (!reads.count(base) && !writes.count(base)));
     }
     // What this one reads must not be overwritten by the others.
-    for (uint32_t slot : writes) {
-      const int32_t base = program_.slots[slot].base;
-      fits = fits && (base < 0 || std::find(step.reads.begin(), step.reads.end(),
-                                            static_cast<uint32_t>(base)) == step.reads.end());
-    }
+    fits = fits && std::none_of(step.reads.begin(), step.reads.end(),
+                                [&](uint32_t slot) { return overwritten.count(slot) > 0; });
     if (!fits) {
       plan_.batches.push_back({});
       reads.clear();
       writes.clear();
+      overwritten.clear();
       open = true;
     }
     plan_.batches.back().steps.push_back(i);
     reads.insert(step.reads.begin(), step.reads.end());
-    writes.insert(step.writes.begin(), step.writes.end());
+    for (uint32_t slot : step.writes) {
+      writes.insert(slot);
+      if (program_.slots[slot].base >= 0) {
+        overwritten.insert(static_cast<uint32_t>(program_.slots[slot].base));
+      }
+    }
   }
 }
 
@@ -272,15 +337,21 @@ std::map<uint32_t, Life> Planner::find_lives(Home::Kind kind) const {
 
 void Planner::place_in_arena() {
   const std::map<uint32_t, Life> lives = find_lives(Home::Kind::arena);
-  // The largest first, each at the lowest place that is free while it lives.
   std::vector<std::pair<uint32_t, Life>> order(lives.begin(), lives.end());
-  std::stable_sort(order.begin(), order.end(),
-                   [](const auto& a, const auto& b) { return a.second.bytes > b.second.bytes; });
+  // The largest first, each at the lowest place that is free while it lives. That looks at each
+  // pair of values: very many are placed as they begin.
+  const bool many = order.size() > kPlacedByPairs;
+  std::stable_sort(order.begin(), order.end(), [&](const auto& a, const auto& b) {
+    return many ? a.second.begin < b.second.begin : a.second.bytes > b.second.bytes;
+  });
   Region arena;
+  Ranges ranges;
   std::map<uint32_t, int64_t> offsets;  // by group
   for (const auto& [group, life] : order) {
-    const int64_t offset = arena.find(life);
-    arena.place(life, offset);
+    const int64_t offset = many ? ranges.place(life) : arena.find(life);
+    if (!many) {
+      arena.place(life, offset);
+    }
     offsets[group] = offset;
     plan_.arena_bytes = std::max(plan_.arena_bytes, offset + life.bytes);
   }
@@ -294,20 +365,26 @@ void Planner::place_in_arena() {
 
 void Planner::find_live_bytes() {
   const size_t count = plan_.batches.size();
-  std::vector<int64_t> live(count, 0);  // by batch
-  std::vector<int64_t> late(count, 0);  // of it, what is allocated from the commit on
+  std::vector<int64_t> live(count + 1, 0);  // by batch: how much more than in the one before
+  std::vector<int64_t> late(count + 1, 0);  // of it, what is allocated from the commit on
   for (Home::Kind kind : {Home::Kind::arena, Home::Kind::block, Home::Kind::own}) {
     for (const auto& [group, life] : find_lives(kind)) {
-      const size_t end = kind == Home::Kind::own ? count : life.end + 1;
-      for (size_t b = life.begin; b < end; ++b) {
-        live[b] += kind != Home::Kind::own ? life.bytes : 0;
-        late[b] += kind != Home::Kind::arena && life.begin >= plan_.commit ? life.bytes : 0;
+      const size_t end = kind == Home::Kind::own ? count : std::min(life.end + 1, count);
+      if (kind != Home::Kind::own) {
+        live[life.begin] += life.bytes;
+        live[end] -= life.bytes;
+      }
+      if (kind != Home::Kind::arena && life.begin >= plan_.commit) {
+        late[life.begin] += life.bytes;
+        late[end] -= life.bytes;
       }
     }
   }
+  int64_t live_now = 0;
+  int64_t late_now = 0;
   for (size_t b = 0; b < count; ++b) {
-    plan_.live_bytes = std::max(plan_.live_bytes, live[b]);
-    plan_.late_bytes = std::max(plan_.late_bytes, late[b]);
+    plan_.live_bytes = std::max(plan_.live_bytes, live_now += live[b]);
+    plan_.late_bytes = std::max(plan_.late_bytes, late_now += late[b]);
   }
 }
 

@@ -185,7 +185,7 @@ bool hardshrink(Lowering& l) {  // self, lambd
     return false;
   }
   const int32_t x = p(0);
-  return p.finish(p.make(Opcode::select, is_small(p, x, p.number(1)), p.constant(0), x));
+  return p.finish(p.make(Opcode::select, is_small(p, x, p.rounded_number(1)), p.constant(0), x));
 }
 
 bool softshrink(Lowering& l) {  // self, lambd
@@ -204,8 +204,8 @@ bool softshrink(Lowering& l) {  // self, lambd
 
 bool shrink_backward(Lowering& l) {  // grad_output, self, lambd
   Pointwise p(l, {0, 1}, Promotion::arithmetic);
-  return p.is_float() &&
-         p.finish(p.make(Opcode::select, is_small(p, p(1), p.number(2)), p.constant(0), p(0)));
+  return p.is_float() && p.finish(p.make(Opcode::select, is_small(p, p(1), p.rounded_number(2)),
+                                         p.constant(0), p(0)));
 }
 
 bool threshold(Lowering& l) {  // self, threshold, value

@@ -53,7 +53,7 @@ bool nan_to_num(Lowering& l) {  // self, nan, posinf, neginf
 
 /// Rounded towards minus infinity in PyTorch's way: from the remainder, so that it is exact.
 bool floor_divide(Lowering& l) {
-  Pointwise p(l, {0, 1}, Promotion::arithmetic);
+  Pointwise p(l, {0, 1}, Promotion::arithmetic, Numbers::second_as_given);
   if (!p.is_float()) {
     return false;
   }
@@ -168,19 +168,21 @@ bool rad2deg(Lowering& l) {
   return p.finish(p.make(Opcode::mul, p(0), p.constant(180 / kPi)));
 }
 
-/// Without eps, or with a negative one, nothing is cut off.
+/// Without eps, or with a negative one, nothing is cut off. PyTorch's kernel works in the common
+/// dtype, so that each step is rounded.
 bool logit(Lowering& l) {  // self, eps
   Pointwise p(l, {0}, Promotion::to_float);
   int32_t x = p(0);
   const int32_t one = p.constant(1);
   if (!l.is_absent(1)) {
-    const int32_t low = p.number(1);
-    const int32_t high = p.make(Opcode::sub, one, low);
+    const int32_t low = p.rounded_number(1);
+    const int32_t high = p.rounded(p.make(Opcode::sub, one, low));
     const int32_t cut = p.make(Opcode::select, p.make(Opcode::lt, x, low), low,
                                p.make(Opcode::select, p.make(Opcode::gt, x, high), high, x));
     x = p.make(Opcode::select, p.make(Opcode::lt, low, p.constant(0)), x, cut);
   }
-  return p.finish(p.make(Opcode::log, p.make(Opcode::div, x, p.make(Opcode::sub, one, x))));
+  const int32_t rest = p.rounded(p.make(Opcode::sub, one, x));
+  return p.finish(p.make(Opcode::log, p.rounded(p.make(Opcode::div, x, rest))));
 }
 
 bool logit_backward(Lowering& l) {  // grad_output, self, eps

@@ -53,6 +53,12 @@ class Element {
     return l_.number(argument, type_, list ? k_ : 0);
   }
 
+  /// The same, rounded to the dtype of the elements where it is none of them: what PyTorch does
+  /// with numbers except in mul, div and the fused addc and lerp.
+  int32_t rounded(size_t argument) {
+    return l_.convert(l_.convert((*this)(argument), memory_), type_);
+  }
+
   int32_t make(Opcode op, int32_t a, int32_t b = -1, int32_t c = -1) {
     return l_.make(op, a, b, c);
   }
@@ -105,9 +111,9 @@ template <Opcode op>
 bool add_scaled(Lowering& l) {
   return for_each(l, [](Element& e) {
     const int32_t a = e(0);
-    int32_t b = e(1);
+    int32_t b = e.rounded(1);
     if (e.has(2) && !e.is_one(2)) {
-      b = e.make(Opcode::mul, b, e(2));
+      b = e.make(Opcode::mul, b, e.rounded(2));
     }
     return e.make(op, a, b);
   });
@@ -148,7 +154,8 @@ bool reciprocal(Lowering& l) {
 /// Of a number. Powers of tensors have exponents that PyTorch treats apart.
 bool power_of_number(Lowering& l) {
   return l.argument(0).kind != ArgumentSource::Kind::operand_list &&
-         for_each(l, [](Element& e) { return e.make(Opcode::pow, e(0), e(1)); }, /*list=*/1);
+         for_each(
+             l, [](Element& e) { return e.make(Opcode::pow, e.rounded(0), e(1)); }, /*list=*/1);
 }
 
 bool zero(Lowering& l) {

@@ -348,7 +348,7 @@ bool constant_pad_nd(Lowering& l) {  // self, pad, value
 
 bool flip(Lowering& l) {  // self, dims
   Layout from = l.layout(0);
-  if (!is_plain(from) || !l.is_constant(1)) {
+  if (!is_plain(from) || !l.is_constant(1) || from.sizes.empty()) {
     return false;
   }
   for (int64_t given : l.constant(1).toIntVector()) {
@@ -365,7 +365,7 @@ bool roll(Lowering& l) {  // self, shifts, dims
   const Layout& self = l.layout(0);
   const std::vector<int64_t> shifts = l.constant(1).toIntVector();
   const std::vector<int64_t> dims = l.constant(2).toIntVector();
-  if (!is_plain(self) || shifts.size() != 1 || dims.size() != 1) {
+  if (!is_plain(self) || self.sizes.empty() || shifts.size() != 1 || dims.size() != 1) {
     return false;
   }
   const size_t dim = wrap(dims[0], self.sizes.size());

@@ -25,13 +25,15 @@ bool rounding(Lowering& l) {
 
 template <Opcode op, Opcode for_booleans = op>
 bool binary(Lowering& l) {
-  Pointwise p(l, {0, 1}, Promotion::arithmetic);
+  Pointwise p(l, {0, 1}, Promotion::arithmetic,
+              op == Opcode::mul ? Numbers::second_as_given : Numbers::rounded);
   return p.finish(p.make(p.is_boolean() ? for_booleans : op, p(0), p(1)));
 }
 
 template <Opcode op>
 bool binary_float(Lowering& l) {
-  Pointwise p(l, {0, 1}, Promotion::to_float);
+  Pointwise p(l, {0, 1}, Promotion::to_float,
+              op == Opcode::div ? Numbers::second_as_given : Numbers::rounded);
   return p.finish(p.make(op, p(0), p(1)));
 }
 
@@ -52,7 +54,7 @@ bool add_scaled(Lowering& l, size_t a, size_t b, size_t alpha) {
   const int32_t first = p(a);
   int32_t second = p(b);
   if (!p.number_is(alpha, kClassOne, 1)) {
-    second = p.make(Opcode::mul, second, p.number(alpha));
+    second = p.make(Opcode::mul, second, p.rounded_number(alpha));
   }
   return p.finish(p.make(op, first, second));
 }
@@ -67,7 +69,7 @@ bool rsub(Lowering& l) {
   Pointwise p(l, {0, 1}, Promotion::arithmetic);
   int32_t self = p(0);
   if (!p.number_is(2, kClassOne, 1)) {
-    self = p.make(Opcode::mul, self, p.number(2));
+    self = p.make(Opcode::mul, self, p.rounded_number(2));
   }
   return p.finish(p.make(Opcode::sub, p(1), self));
 }
@@ -76,7 +78,7 @@ bool div(Lowering& l) {
   const bool mode =
       l.description().arguments.size() > 2 && l.is_constant(2) && l.constant(2).isString();
   if (mode) {
-    Pointwise p(l, {0, 1}, Promotion::arithmetic);
+    Pointwise p(l, {0, 1}, Promotion::arithmetic, Numbers::second_as_given);
     // Integers divided by zero raise; PyTorch's floor of floats has corner cases of its own.
     if (!p.is_float() || l.constant(2).toStringRef() != "trunc") {
       return false;

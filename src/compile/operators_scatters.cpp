@@ -132,7 +132,10 @@ bool index_add(Lowering& l) {  // self, dim, index, source, alpha
   const Type type = compute_type(*type_of(into.layout.dtype));
   int32_t value = l.load(3, type);
   if (!number_is(l, 4, kClassOne, 1)) {
-    value = l.make(Opcode::mul, value, l.number(4, type));
+    // PyTorch rounds alpha to the dtype of the source.
+    const int32_t alpha =
+        l.convert(l.convert(l.number(4, type), *type_of(l.layout(3).dtype)), type);
+    value = l.make(Opcode::mul, value, alpha);
   }
   l.accumulate(into, seen, Lookup{place, into.layout.strides[dim]}, inside, value);
   l.end();

@@ -68,7 +68,9 @@ inline uint32_t slot_of(const Lowering& l, size_t argument) {
   return l.node().operands[l.argument(argument).index];
 }
 
+/// A dimension as a position among sizes; a tensor of rank 0 has none, so ask before.
 inline size_t wrap(int64_t dim, size_t rank) {
+  TORCH_INTERNAL_ASSERT(rank > 0, "a dimension of a tensor that has none");
   return static_cast<size_t>(dim < 0 ? dim + static_cast<int64_t>(rank) : dim);
 }
 
@@ -92,6 +94,9 @@ inline std::optional<std::vector<int64_t>> dims_named(const Lowering& l, std::st
   if (dims.empty()) {
     dims.resize(rank);
     std::iota(dims.begin(), dims.end(), 0);
+  }
+  if (rank == 0) {
+    return std::vector<int64_t>();  // PyTorch lets 0 and -1 name the dimension of a scalar
   }
   for (int64_t& dim : dims) {
     dim = static_cast<int64_t>(wrap(dim, rank));

@@ -148,6 +148,7 @@ class Sharer {
         end_(program.slots.size(), 0),
         live_(program.steps.size(), 0),
         dropped_(program.steps.size(), 0) {
+    find_first_versions();
     find_uses_of_slots();
     find_live_bytes();
   }
@@ -157,7 +158,8 @@ class Sharer {
  private:
   void find_uses_of_slots();
   void find_live_bytes();
-  uint32_t first_version(uint32_t slot) const;
+  void find_first_versions();
+  uint32_t first_version(uint32_t slot) const { return first_[slot]; }
   void read_shared(Step& step) const;
   bool is_plain(size_t index) const;
   bool can_share(size_t kept, size_t dropped) const;
@@ -165,7 +167,8 @@ class Sharer {
   void share(size_t kept, size_t dropped);
 
   Program& program_;
-  std::vector<uint32_t> same_;  // by slot: the one that is read instead
+  std::vector<uint32_t> same_;   // by slot: the one that is read instead
+  std::vector<uint32_t> first_;  // by slot: the first version of its buffer
   std::vector<uint32_t> writers_;
   std::vector<size_t> last_writer_;
   std::vector<char> called_;  // read by a call, which finds its operands in the graph
@@ -177,11 +180,22 @@ class Sharer {
   std::vector<char> dropped_;  // by step
 };
 
-uint32_t Sharer::first_version(uint32_t slot) const {
-  while (program_.slots[slot].base >= 0) {
-    slot = static_cast<uint32_t>(program_.slots[slot].base);
+/// Follows each chain of versions once: a buffer may have as many as the program has steps.
+void Sharer::find_first_versions() {
+  constexpr uint32_t unknown = UINT32_MAX;
+  first_.assign(program_.slots.size(), unknown);
+  std::vector<uint32_t> chain;
+  for (uint32_t slot = 0; slot < program_.slots.size(); ++slot) {
+    uint32_t at = slot;
+    while (first_[at] == unknown && program_.slots[at].base >= 0) {
+      chain.push_back(at);
+      at = static_cast<uint32_t>(program_.slots[at].base);
+    }
+    first_[at] = first_[at] == unknown ? at : first_[at];
+    for (; !chain.empty(); chain.pop_back()) {
+      first_[chain.back()] = first_[at];
+    }
   }
-  return slot;
 }
 
 void Sharer::find_uses_of_slots() {

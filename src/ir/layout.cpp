@@ -1,6 +1,8 @@
 // Layouts of tensors.
 #include <torch_lazy/layout.h>
 
+#include <ATen/EmptyTensor.h>
+
 #include <sstream>
 
 namespace torch_lazy {
@@ -67,16 +69,11 @@ at::Tensor make_strided(c10::Storage storage, c10::DispatchKeySet keys, const La
   return at::Tensor(std::move(impl));
 }
 
+/// Raises eager's error where the bytes are more than a number can say.
 int64_t bytes_spanned(at::IntArrayRef sizes, at::IntArrayRef strides, int64_t offset,
                       at::ScalarType dtype) {
-  int64_t last = offset;
-  for (size_t i = 0; i < sizes.size(); ++i) {
-    if (sizes[i] == 0) {
-      return 0;
-    }
-    last += (sizes[i] - 1) * strides[i];
-  }
-  return (last + 1) * static_cast<int64_t>(c10::elementSize(dtype));
+  return static_cast<int64_t>(at::detail::computeStorageNbytes(
+      sizes, strides, c10::elementSize(dtype), static_cast<size_t>(offset)));
 }
 
 }  // namespace torch_lazy

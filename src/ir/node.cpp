@@ -1,25 +1,93 @@
 // Lifetimes of buffers, values and nodes.
 #include "ir/node.h"
 
+#include "base/fork.h"
+#include "base/hooks.h"
 #include "base/metrics.h"
 
+#include <c10/util/Exception.h>
+
 #include <algorithm>
+#include <condition_variable>
+#include <new>
 #include <utility>
 
 namespace torch_lazy {
 namespace {
 
-std::mutex& graph_mutex() {
-  static auto* mutex = new std::mutex();  // never destroyed: tensors may die at exit
+RankedMutex& graph_mutex() {
+  static auto* mutex = new RankedMutex(Rank::graph);  // never destroyed: tensors may die at exit
   return *mutex;
 }
+
+/// Those who wait for the end of a replay.
+struct ReplayWaiters {
+  std::condition_variable_any ended;
+  int number = 0;
+};
+
+ReplayWaiters& replay_waiters() {
+  static auto* waiters = new ReplayWaiters();
+  return *waiters;
+}
+
+bool is_changing(const Buffer* buffer) {
+  return buffer && buffer->replay == Buffer::Replay::writes;
+}
+
+[[maybe_unused]] const bool fork_handled = [] {
+  add_fork_part(ForkOrder::leaves, {nullptr, nullptr, [] {
+                                      new (&replay_waiters())
+                                          ReplayWaiters();  // they are threads of the parent
+                                    }});
+  return true;
+}();
 
 }  // namespace
 
 GraphLock::GraphLock() : lock_(graph_mutex()) {}
 
+GraphLock::GraphLock(c10::ArrayRef<Buffer*> buffers) : lock_(graph_mutex()) {
+  if (std::any_of(buffers.begin(), buffers.end(), &is_changing)) {
+    wait_for_replay(buffers);
+  }
+}
+
+GraphLock::GraphLock(Buffer& buffer) : lock_(graph_mutex()) {
+  if (is_changing(&buffer)) {
+    wait_for_replay({&buffer});
+  }
+}
+
+void GraphLock::wait_for_replay(c10::ArrayRef<Buffer*> buffers) {
+  auto is_over = [&] { return std::none_of(buffers.begin(), buffers.end(), &is_changing); };
+  while (!is_over()) {
+    const bool inside = Program::instance().replaying_ == std::this_thread::get_id();
+    lock_.unlock();
+    TORCH_CHECK(!inside,
+                "torch-lazy: an operator that a compiled function calls uses a tensor which that "
+                "call changes; it cannot be used from inside it");
+    {
+      hooks::AllowOtherThreads allow;
+      std::unique_lock<RankedMutex> waiting(graph_mutex());
+      ReplayWaiters& waiters = replay_waiters();
+      ++waiters.number;
+      waiters.ended.wait(waiting, is_over);
+      --waiters.number;
+    }
+    lock_.lock();
+  }
+}
+
+void Program::end_replay() {
+  replaying_ = std::thread::id();
+  if (replay_waiters().number > 0) {
+    replay_waiters().ended.notify_all();
+  }
+}
+
 GraphLock::~GraphLock() {
-  const std::vector<std::shared_ptr<Beside>> forgotten = Program::instance().take_forgotten();
+  const std::vector<std::shared_ptr<const void>> forgotten = Program::instance().take_forgotten();
   lock_.unlock();
   while (values_) {
     delete std::exchange(values_, values_->next_garbage);
@@ -72,8 +140,15 @@ Value* Program::make_data(c10::Storage storage) {
 void Program::drop_beside(Value* value) {
   value->has_beside = false;
   const auto found = besides_.find(value);
-  forgotten_.push_back(std::move(found->second));
+  free_later(std::move(found->second));
   besides_.erase(found);
+}
+
+void Program::drop_history(Value* value) {
+  value->has_history = false;
+  const auto found = histories_.find(value);
+  free_later(std::make_shared<History>(std::move(found->second)));
+  histories_.erase(found);
 }
 
 void Program::expose(Value* value) {
@@ -177,9 +252,7 @@ void Program::free_unreachable(Value* value, GraphLock& lock) {
         bytes_held_ -= current->nbytes;
       }
     }
-    if (current->has_history) {
-      histories_.erase(current);
-    }
+    forget_history(current);
     forget_beside(current);
     if (Node* node = current->producer) {
       node->outputs[current->output] = nullptr;
@@ -210,6 +283,7 @@ void Program::link(Node* node, Node* before) {
   (node->previous ? node->previous->next : first_) = node;
   (before ? before->previous : last_) = node;
   ++(node->parked ? parked_ : pending_);
+  effects_ += node->description->op->effect;
 }
 
 void Program::unlink(Node* node) {
@@ -218,6 +292,7 @@ void Program::unlink(Node* node) {
   node->previous = nullptr;
   node->next = nullptr;
   --(node->parked ? parked_ : pending_);
+  effects_ -= node->description->op->effect;
 }
 
 void Program::append(Node* node, Trace* recorder) {
@@ -337,8 +412,9 @@ std::vector<c10::DeviceIndex> Program::devices() const {
 }
 
 void Program::remember(Value* value, History history) {
+  forget_history(value);
   value->has_history = true;
-  histories_[value] = std::move(history);
+  histories_.emplace(value, std::move(history));
 }
 
 const History* Program::history(const Value* value) const {
@@ -352,6 +428,7 @@ void Program::forget_histories() {
   for (auto& [value, history] : histories_) {
     value->has_history = false;
   }
+  free_later(std::make_shared<decltype(histories_)>(std::move(histories_)));
   histories_.clear();
 }
 

@@ -7,6 +7,7 @@
 // is gone.
 #pragma once
 
+#include "base/ranked_mutex.h"
 #include "base/recycled.h"
 #include "ir/segment.h"
 #include <torch_lazy/description.h>
@@ -111,6 +112,9 @@ struct alignas(64) Buffer : Recycled<Buffer> {
   Buffer* next = nullptr;
   c10::DeviceIndex device = 0;
   bool listed = false;
+  // What the replay that is being executed does to it; its memory is the replay's then.
+  enum class Replay : uint8_t { none, reads, writes } replay = Replay::none;
+  bool abandoned = false;  // its storage is gone; the replay frees it
   // Of the current value (LazyTensor): it was asked for as a leaf of the graph; it is known to the
   // program as host data.
   bool leaf = false;
@@ -130,6 +134,10 @@ struct History {
 class TORCH_LAZY_API GraphLock {
  public:
   GraphLock();
+  /// Also waits until no replay on another thread is about to change one of these: what is recorded
+  /// or read comes after it. Null ones are left out. Not for who holds the scheduling lock.
+  explicit GraphLock(c10::ArrayRef<Buffer*> buffers);
+  explicit GraphLock(Buffer& buffer);
   ~GraphLock();
   GraphLock(const GraphLock&) = delete;
   GraphLock& operator=(const GraphLock&) = delete;
@@ -138,7 +146,9 @@ class TORCH_LAZY_API GraphLock {
   void trash(Node* node);
 
  private:
-  std::unique_lock<std::mutex> lock_;
+  void wait_for_replay(c10::ArrayRef<Buffer*> buffers);
+
+  std::unique_lock<RankedMutex> lock_;
   Value* values_ = nullptr;
   Node* nodes_ = nullptr;
 };
@@ -193,14 +203,27 @@ class TORCH_LAZY_API Program {
   /// Somebody outside may write into the memory of the value's data from now on, whichever value it
   /// becomes the data of.
   void expose(Value* value);
-  /// What was kept and forgotten: freed after unlocking.
-  std::vector<std::shared_ptr<Beside>> take_forgotten() { return std::exchange(forgotten_, {}); }
+  /// Keeps something that the host language or a backend may have to do with until after unlocking.
+  void free_later(std::shared_ptr<const void> object) {
+    if (object) {
+      forgotten_.push_back(std::move(object));
+    }
+  }
+  std::vector<std::shared_ptr<const void>> take_forgotten() {
+    return std::exchange(forgotten_, {});
+  }
+
+  /// A replay on this thread has marked its buffers; it has freed them again.
+  void begin_replay() { replaying_ = std::this_thread::get_id(); }
+  void end_replay();
 
   Node* first() const { return first_; }
   Node* last() const { return last_; }
   /// Nodes that the next run of everything consists of: those in the list that are not parked.
   size_t pending() const { return pending_; }
   size_t parked() const { return parked_; }
+  /// Of the list: nodes that are kept for what they do.
+  size_t effects() const { return effects_; }
   int64_t bytes_held() const { return bytes_held_; }
   int64_t bytes_allocated() const { return bytes_allocated_; }
   int64_t peak_bytes() const { return peak_bytes_; }
@@ -227,11 +250,14 @@ class TORCH_LAZY_API Program {
   void forget_histories();
 
  private:
+  friend class GraphLock;
+
   void link(Node* node, Node* before);
   void unlink(Node* node);
   void free_unreachable(Value* value, GraphLock& lock);
   inline void count_bytes(int64_t bytes);
   void drop_beside(Value* value);
+  void drop_history(Value* value);
   inline void update_held(Value* value);
 
   Node* first_ = nullptr;
@@ -247,12 +273,14 @@ class TORCH_LAZY_API Program {
   Segment segment_;
   std::unordered_map<Value*, History> histories_;
   std::unordered_map<Value*, std::shared_ptr<Beside>> besides_;
-  std::vector<std::shared_ptr<Beside>> forgotten_;
+  std::vector<std::shared_ptr<const void>> forgotten_;
+  std::thread::id replaying_;  // the thread whose replay has marked buffers
   // Storages that somebody outside may write into. While one is here, no other has its address.
   std::unordered_map<const c10::StorageImpl*, c10::weak_intrusive_ptr<c10::StorageImpl>> exposed_;
   size_t most_exposed_ = 64;  // then it is looked which of them are freed
   std::bitset<128> devices_;
   Observer observer_ = nullptr;
+  size_t effects_ = 0;
 };
 
 // Replays call these for every tensor.
@@ -287,8 +315,7 @@ c10::Storage Program::take_data(Value* value) {
 
 void Program::forget_history(Value* value) {
   if (value && value->has_history) {
-    value->has_history = false;
-    histories_.erase(value);
+    drop_history(value);
   }
 }
 

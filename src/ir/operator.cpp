@@ -1,6 +1,7 @@
 // Facts about operators from their schemas, and the table of exceptions.
 #include "base/hash.h"
 #include "base/metrics.h"
+#include "base/ranked_mutex.h"
 #include <torch_lazy/operator.h>
 
 #include <ATen/core/function_schema.h>
@@ -320,10 +321,10 @@ const OperatorInfo& operator_info(const c10::OperatorHandle& op) {
   if (known && known->aten && known->handle == op) {
     return *known;
   }
-  static std::mutex mutex;
+  static auto* mutex = new RankedMutex(Rank::operators);
   static auto* infos = new std::unordered_map<std::string, std::unique_ptr<OperatorInfo>>();
   std::string identity = c10::toString(op.schema());
-  std::lock_guard<std::mutex> lock(mutex);
+  std::lock_guard<RankedMutex> lock(*mutex);
   auto& slot = (*infos)[identity];
   if (!slot || !(slot->handle == op)) {
     // A custom operator registered anew: descriptions may still point to the old facts, so keep it.

@@ -140,7 +140,7 @@ TraceStep* Trace::advance(TraceStep* from, Description* description,
   step->description = DescriptionPtr::reclaim_copy(description);
   step->operands.assign(operands.begin(), operands.end());
   children.insert(children.begin(), std::move(step));
-  ++steps_;
+  steps_ += 1 + operands.size() / 8;  // what it takes: a list's description is as long as the list
   return children.front().get();
 }
 

@@ -1,6 +1,7 @@
 // The Python module torch_lazy._C: the public functions, and what Python lends to the core (source
 // lines, the GIL).
 #include "backends/cpu/blocked_convolution.h"
+#include "base/fork.h"
 #include "base/hooks.h"
 #include "base/metrics.h"
 #include "base/scopes.h"
@@ -10,10 +11,13 @@
 #include "python/backends.h"
 #include "python/compile_bindings.h"
 #include "python/graph_runner.h"
+#include "python/guards.h"
 #include "python/lazy_bindings.h"
+#include "python/observe.h"
 #include "runtime/executor.h"
 #include <torch_lazy/torch_lazy.h>
 
+#include <torch/csrc/DynamicTypes.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include <frameobject.h>
@@ -119,6 +123,11 @@ PYBIND11_MODULE(_C, m) {
   hooks::install(table);
   bind_backends(m);
 
+  // Python takes locks of its own for a fork: what has to wait for Python is done before.
+  py::module_::import("os").attr("register_at_fork")(
+      py::arg("before") = py::cpp_function(&prepare_fork),
+      py::arg("after_in_parent") = py::cpp_function(&end_fork));
+
   using Release = py::call_guard<py::gil_scoped_release>;
   m.def(
       "mark_step",
@@ -195,6 +204,7 @@ PYBIND11_MODULE(_C, m) {
     return frames;
   });
   m.def("first_user_frame", &first_user_frame);
+  m.def("source_line", &hooks::source_line);
   m.def("device_count", [] { return 1; });
   m.def("real_device", [] { return real_device().str(); });
   m.def("memory_allocated", [] {
@@ -212,12 +222,28 @@ PYBIND11_MODULE(_C, m) {
   m.def("has_onednn", &has_onednn);
   m.def("to_real", &to_real, py::arg("tensor"), Release());
   m.def("from_real", &from_real, py::arg("tensor"), Release());
+  m.def(
+      "data_pointer",
+      [](const at::Tensor& tensor) {
+        // A stand-in for a lazy tensor says lazy, and its storage another device.
+        const bool ours = tensor.has_storage() && tensor.storage().device_type() == at::kLazy;
+        return reinterpret_cast<uintptr_t>(ours ? tensor.const_data_ptr() : tensor.data_ptr());
+      },
+      py::arg("tensor"));
+  m.def(
+      "storage_pointer",
+      [](const py::object& storage) {
+        return reinterpret_cast<uintptr_t>(torch::createStorage(storage.ptr()).data_ptr().get());
+      },
+      py::arg("storage"));
   m.def("tensor_id", &tensor_id, py::arg("tensor"));
   m.def("is_pending", &is_pending, py::arg("tensor"));
   m.def("pending_nodes", &pending_nodes);
   m.def("discard_pending", &discard_pending, Release());
   m.def("clear_autocast_cache", &clear_autocast_cache);
   m.def("add_autocast_key", &add_autocast_key, py::arg("tensor"));
+  bind_guards(m);
+  bind_observe(m);
   bind_compile(m);
   bind_graph_runner(m);
   bind_lazy(m);

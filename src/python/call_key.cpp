@@ -1,16 +1,25 @@
 #include "python/call_key.h"
 
+#include "base/settings.h"
 #include "capture/autocast.h"
 #include "python/guards.h"
 #include <torch_lazy/layout.h>
 
 #include <ATen/Context.h>
+#include <ATen/PythonTorchFunctionTLS.h>
+#include <ATen/SavedTensorHooks.h>
 #include <ATen/autocast_mode.h>
 #include <c10/core/DefaultDtype.h>
 #include <c10/core/GradMode.h>
 #include <c10/core/InferenceMode.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <c10/core/impl/TorchDispatchModeTLS.h>
+#include <torch/csrc/PyInterpreter.h>
+#include <torch/csrc/autograd/anomaly_mode.h>
+#include <torch/csrc/autograd/forward_grad.h>
 #include <torch/csrc/autograd/python_variable.h>
 
+#include <algorithm>
 #include <bit>
 
 namespace py = pybind11;
@@ -18,9 +27,97 @@ namespace py = pybind11;
 namespace torch_lazy {
 namespace {
 
-enum Word : uint64_t { kTensor = 1, kInt, kFloat, kTuple, kList, kDict, kValue };
+enum Word : uint64_t {
+  kTensor = 1,
+  kInt,
+  kFloat,
+  kTuple,
+  kList,
+  kDict,
+  kObject,
+  kSlots,
+  kPytree,
+  kInside,
+  kValue
+};
+
+/// Objects of Python that are looked for in every call; never freed.
+struct Names {
+  PyObject* dataclass_fields = PyUnicode_InternFromString("__dataclass_fields__");
+  PyObject* attrs_fields = PyUnicode_InternFromString("__attrs_attrs__");
+  PyObject* module = import("torch.nn", "Module");
+  PyObject* parameter = import("torch.nn", "Parameter");
+  PyObject* user_dict = import("collections", "UserDict");
+  PyObject* pytrees = import("torch.utils._pytree", "SUPPORTED_NODES");
+  PyObject* device_context = import("torch.utils._device", "DeviceContext");
+
+  static PyObject* import(const char* module, const char* name) {
+    return py::object(py::module_::import(module).attr(name)).release().ptr();
+  }
+};
+
+const Names& names() {
+  static const auto* found = new Names();
+  return *found;
+}
+
+PyTypeObject* as_type(PyObject* type) {
+  return reinterpret_cast<PyTypeObject*>(type);
+}
+
+/// An attribute of a type; null: it has none.
+PyObject* type_attribute(PyObject* object, PyObject* name) {
+  PyObject* found = PyObject_GetAttr(reinterpret_cast<PyObject*>(Py_TYPE(object)), name);
+  if (!found) {
+    PyErr_Clear();
+  }
+  return found;
+}
+
+bool is_scalar(PyObject* object) {
+  return object == Py_None || PyBool_Check(object) || PyLong_Check(object) ||
+         PyUnicode_Check(object) || PyBytes_Check(object) || PyComplex_Check(object) ||
+         PyType_Check(object);
+}
+
+bool can_be_weak(PyObject* object) {
+  // Sets are equal by content, and are held as such.
+  return PyType_SUPPORTS_WEAKREFS(Py_TYPE(object)) && !PyAnySet_Check(object) &&
+         !PyType_Check(object);
+}
+
+py::object referent(PyObject* reference) {
+#if PY_VERSION_HEX >= 0x030D0000
+  PyObject* object = nullptr;
+  PyWeakref_GetRef(reference, &object);
+  return py::reinterpret_steal<py::object>(object);
+#else
+  PyObject* object = PyWeakref_GetObject(reference);
+  return object == Py_None ? py::object() : py::reinterpret_borrow<py::object>(object);
+#endif
+}
+
+/// A context that only chooses a device for new tensors; null: it is something else.
+PyObject* device_context(int64_t index) {
+  PyObject* mode = at::impl::PythonTorchFunctionTLS::get_stack_at(index)->ptr(getPyInterpreter());
+  return Py_TYPE(mode) == as_type(names().device_context) ? mode : nullptr;
+}
 
 }  // namespace
+
+bool in_special_mode() {
+  for (int64_t i = 0; i < at::impl::PythonTorchFunctionTLS::stack_len(); ++i) {
+    if (!device_context(i)) {
+      return true;
+    }
+  }
+  return c10::impl::TorchDispatchModeTLS::any_modes_set() ||
+         torch::autograd::ForwardADLevel::try_get_by_idx(0) ||
+         c10::impl::tls_is_dispatch_key_included(
+             c10::DispatchKey::FuncTorchDynamicLayerFrontMode) ||
+         !at::SavedTensorDefaultHooks::get_tls_state().stack.empty() ||
+         torch::autograd::AnomalyMode::is_enabled();
+}
 
 CallKey::CallKey(const py::tuple& args, const py::dict& kwargs) {
   add(args.ptr());
@@ -30,15 +127,17 @@ CallKey::CallKey(const py::tuple& args, const py::dict& kwargs) {
   add_thread_state();
 }
 
-void CallKey::add_tensor(const at::Tensor& tensor) {
+void CallKey::add_tensor(const at::Tensor& tensor, PyObject* object) {
   tensors_.push_back(&tensor);
   const bool strided = tensor.layout() == at::kStrided && !tensor.is_nested();
   words_.push_back(kTensor);
-  words_.push_back(static_cast<uint64_t>(tensor.scalar_type()) << 32 |
-                   static_cast<uint64_t>(tensor.device().type()) << 16 |
-                   static_cast<uint64_t>(tensor.device().index() + 1) << 8 |
-                   static_cast<uint64_t>(tensor.requires_grad()) << 1 |
-                   static_cast<uint64_t>(strided));
+  words_.push_back(
+      static_cast<uint64_t>(tensor.scalar_type()) << 32 |
+      static_cast<uint64_t>(tensor.device().type()) << 16 |
+      static_cast<uint64_t>(tensor.device().index() + 1) << 8 |
+      static_cast<uint64_t>(tensor.is_inference()) << 4 |
+      static_cast<uint64_t>(tensor.is_conj()) << 3 | static_cast<uint64_t>(tensor.is_neg()) << 2 |
+      static_cast<uint64_t>(tensor.requires_grad()) << 1 | static_cast<uint64_t>(strided));
   words_.push_back(static_cast<uint64_t>(tensor.dim()));
   if (strided) {
     for (int64_t size : tensor.sizes()) {
@@ -48,6 +147,9 @@ void CallKey::add_tensor(const at::Tensor& tensor) {
       words_.push_back(static_cast<uint64_t>(stride));
     }
   }
+  if (!THPVariable_CheckExact(object)) {
+    add_value(reinterpret_cast<PyObject*>(Py_TYPE(object)));
+  }
 }
 
 void CallKey::add_value(PyObject* object) {
@@ -55,57 +157,187 @@ void CallKey::add_value(PyObject* object) {
   values_.push_back(object);
 }
 
-void CallKey::add(PyObject* object) {
-  if (THPVariable_Check(object)) {
-    add_tensor(THPVariable_Unpack(object));
-  } else if (PyFloat_CheckExact(object)) {
-    words_.push_back(kFloat);
-    words_.push_back(std::bit_cast<uint64_t>(PyFloat_AS_DOUBLE(object)));
-  } else if (PyTuple_Check(object) || PyList_Check(object)) {
-    const bool tuple = PyTuple_Check(object);
-    words_.push_back(tuple ? kTuple : kList);
-    words_.push_back(static_cast<uint64_t>(PySequence_Fast_GET_SIZE(object)));
-    add_value(reinterpret_cast<PyObject*>(Py_TYPE(object)));
-    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(object); ++i) {
-      add(PySequence_Fast_GET_ITEM(object, i));
-    }
-  } else if (PyDict_Check(object)) {
-    words_.push_back(kDict);
-    words_.push_back(static_cast<uint64_t>(PyDict_GET_SIZE(object)));
-    add_value(reinterpret_cast<PyObject*>(Py_TYPE(object)));
-    PyObject* key = nullptr;
-    PyObject* value = nullptr;
-    Py_ssize_t position = 0;
-    while (PyDict_Next(object, &position, &key, &value)) {
-      add_value(key);
-      add(value);
-    }
-  } else {
-    add_value(object);
+void CallKey::add_sequence(PyObject* sequence) {
+  words_.push_back(PyTuple_Check(sequence) ? kTuple : kList);
+  words_.push_back(static_cast<uint64_t>(PySequence_Fast_GET_SIZE(sequence)));
+  add_value(reinterpret_cast<PyObject*>(Py_TYPE(sequence)));
+  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(sequence); ++i) {
+    add(PySequence_Fast_GET_ITEM(sequence, i));
   }
 }
 
+void CallKey::add_dict(PyObject* dict) {
+  words_.push_back(kDict);
+  words_.push_back(static_cast<uint64_t>(PyDict_GET_SIZE(dict)));
+  add_value(reinterpret_cast<PyObject*>(Py_TYPE(dict)));
+  PyObject* key = nullptr;
+  PyObject* value = nullptr;
+  Py_ssize_t position = 0;
+  while (PyDict_Next(dict, &position, &key, &value)) {
+    add_value(key);
+    add(value);
+  }
+}
+
+bool CallKey::add_attributes(PyObject* object, PyObject* fields) {
+  auto attributes = py::reinterpret_steal<py::object>(PyObject_GenericGetDict(object, nullptr));
+  PyErr_Clear();
+  words_.push_back(attributes ? kObject : kSlots);
+  add_value(reinterpret_cast<PyObject*>(Py_TYPE(object)));
+  if (attributes) {
+    add_dict(attributes.ptr());
+    owned_.push_back(std::move(attributes));
+    return true;
+  }
+  for (const py::handle& field : py::reinterpret_borrow<py::object>(fields)) {
+    auto value = py::reinterpret_steal<py::object>(PyObject_GetAttr(
+        object, PyUnicode_Check(field.ptr()) ? field.ptr() : py::object(field.attr("name")).ptr()));
+    if (!value) {
+      PyErr_Clear();
+      words_.push_back(0);
+      continue;
+    }
+    add(value.ptr());
+    owned_.push_back(std::move(value));
+  }
+  return true;
+}
+
+bool CallKey::add_pytree(PyObject* object) {
+  PyObject* node =
+      PyDict_GetItemWithError(names().pytrees, reinterpret_cast<PyObject*>(Py_TYPE(object)));
+  PyErr_Clear();
+  if (!node) {
+    return false;
+  }
+  auto parts = py::cast<py::tuple>(
+      py::reinterpret_borrow<py::object>(node).attr("flatten_fn")(py::handle(object)));
+  auto children = py::list(parts[0]);
+  words_.push_back(kPytree);
+  add_value(reinterpret_cast<PyObject*>(Py_TYPE(object)));
+  py::object context = parts[1];
+  add(context.ptr());
+  add(children.ptr());
+  owned_.push_back(std::move(context));
+  owned_.push_back(std::move(children));
+  return true;
+}
+
+bool CallKey::enter(PyObject* object) {
+  if (is_scalar(object) || PyFunction_Check(object) ||
+      PyObject_TypeCheck(object, as_type(names().module))) {
+    return false;
+  }
+  for (PyObject* name : {names().dataclass_fields, names().attrs_fields}) {
+    if (auto fields = py::reinterpret_steal<py::object>(type_attribute(object, name))) {
+      return add_attributes(object, fields.ptr());
+    }
+  }
+  if (PyObject_TypeCheck(object, as_type(names().user_dict))) {
+    return add_attributes(object, nullptr);
+  }
+  return add_pytree(object);
+}
+
+void CallKey::add(PyObject* object) {
+  if (THPVariable_Check(object)) {
+    return add_tensor(THPVariable_Unpack(object), object);
+  }
+  if (PyFloat_CheckExact(object)) {
+    words_.push_back(kFloat);
+    words_.push_back(std::bit_cast<uint64_t>(PyFloat_AS_DOUBLE(object)));
+    return;
+  }
+  auto outer = std::find(inside_.begin(), inside_.end(), object);
+  if (outer != inside_.end()) {  // it contains itself
+    words_.push_back(kInside);
+    words_.push_back(static_cast<uint64_t>(outer - inside_.begin()));
+    return;
+  }
+  inside_.push_back(object);
+  if (PyTuple_Check(object) || PyList_Check(object)) {
+    add_sequence(object);
+  } else if (PyDict_Check(object)) {
+    add_dict(object);
+  } else if (!enter(object)) {
+    add_value(object);
+    if (!is_scalar(object)) {
+      objects_.push_back(object);
+    }
+  }
+  inside_.pop_back();
+}
+
 void CallKey::add_thread_state() {
+  const at::Context& context = at::globalContext();
   words_.push_back(static_cast<uint64_t>(c10::GradMode::is_enabled()) |
                    static_cast<uint64_t>(c10::InferenceMode::is_enabled()) << 1 |
-                   static_cast<uint64_t>(at::globalContext().deterministicAlgorithms()) << 2 |
+                   static_cast<uint64_t>(context.deterministicAlgorithms()) << 2 |
+                   static_cast<uint64_t>(context.deterministicAlgorithmsWarnOnly()) << 3 |
+                   static_cast<uint64_t>(context.deterministicFillUninitializedMemory()) << 4 |
+                   static_cast<uint64_t>(context.userEnabledMkldnn()) << 5 |
+                   static_cast<uint64_t>(settings().compiler.load(std::memory_order_relaxed))
+                       << 32 |
+                   static_cast<uint64_t>(at::autocast::is_autocast_cache_enabled()) << 7 |
                    static_cast<uint64_t>(c10::get_default_dtype_as_scalartype()) << 8);
   for (at::DeviceType device : {kLazyAutocastDeviceType, at::kCPU}) {
     const bool on = at::autocast::is_autocast_enabled(device);
     words_.push_back(on ? 1 + static_cast<uint64_t>(at::autocast::get_autocast_dtype(device)) : 0);
   }
+  for (int64_t i = 0; i < at::impl::PythonTorchFunctionTLS::stack_len(); ++i) {
+    if (PyObject* mode = device_context(i)) {
+      py::object device = py::handle(mode).attr("device");
+      add_value(device.ptr());
+      owned_.push_back(std::move(device));
+    }
+  }
 }
 
-bool CallKey::operator==(const CallKey& other) const {
-  if (words_ != other.words_ || values_.size() != other.values_.size()) {
+py::object CallKey::value(size_t index) const {
+  return weak_[index] ? referent(owned_[index].ptr()) : owned_[index];
+}
+
+bool CallKey::is_of(const CallKey& call) const {
+  if (words_ != call.words_ || values_.size() != call.values_.size()) {
     return false;
   }
   for (size_t i = 0; i < values_.size(); ++i) {
-    if (!same_value(values_[i], other.values_[i])) {
-      return false;
+    const bool one = values_[i] == call.values_[i] && !weak_[i];
+    if (!one) {
+      const py::object mine = value(i);
+      if (!mine || !same_value(mine.ptr(), call.values_[i])) {
+        return false;
+      }
     }
   }
   return true;
+}
+
+bool CallKey::is_dead() const {
+  for (size_t i = 0; i < values_.size(); ++i) {
+    if (weak_[i] && !referent(owned_[i].ptr())) {
+      return true;
+    }
+  }
+  return false;
+}
+
+PyObject* CallKey::other_object(const CallKey& call) const {
+  if (words_ != call.words_ || values_.size() != call.values_.size()) {
+    return nullptr;
+  }
+  PyObject* other = nullptr;
+  for (size_t i = 0; i < values_.size(); ++i) {
+    const py::object mine = value(i);
+    if (mine && same_value(mine.ptr(), call.values_[i])) {
+      continue;
+    }
+    if (!weak_[i] || (mine && Py_TYPE(mine.ptr()) != Py_TYPE(call.values_[i]))) {
+      return nullptr;
+    }
+    other = other ? other : call.values_[i];
+  }
+  return other;
 }
 
 CallKey CallKey::kept() const {
@@ -113,7 +345,11 @@ CallKey CallKey::kept() const {
   copy.words_ = words_;
   copy.values_ = values_;
   for (PyObject* value : values_) {
-    copy.owned_.push_back(py::reinterpret_borrow<py::object>(value));
+    auto weak = py::reinterpret_steal<py::object>(
+        can_be_weak(value) ? PyWeakref_NewRef(value, nullptr) : nullptr);
+    PyErr_Clear();
+    copy.weak_.push_back(static_cast<bool>(weak));
+    copy.owned_.push_back(weak ? std::move(weak) : py::reinterpret_borrow<py::object>(value));
   }
   for (const at::Tensor* tensor : tensors_) {
     copy.text_ += copy.text_.empty() ? "" : ", ";

@@ -11,18 +11,31 @@
 
 namespace torch_lazy {
 
+/// Trees are tuples, lists, dicts, dataclasses, classes of attrs, UserDicts, and what is registered
+/// with torch.utils._pytree. Another object is the same only while it is one object, or equal.
 class CallKey {
  public:
   /// Looks at the arguments, which stay alive as long as this does.
   CallKey(const pybind11::tuple& args, const pybind11::dict& kwargs);
 
-  bool operator==(const CallKey& other) const;
+  /// Whether a kept key is that of another call.
+  bool is_of(const CallKey& call) const;
 
-  /// A copy that needs the arguments no more: it has no tensors.
+  /// A copy that needs the arguments no more: it has no tensors, and does not keep objects alive.
   CallKey kept() const;
+
+  /// Whether an object of a kept key is gone: it is of no call any more.
+  bool is_dead() const;
+
+  /// An object of another call that is not the one of this kept key, though of the same type, where
+  /// nothing else differs; null: something else does.
+  PyObject* other_object(const CallKey& call) const;
 
   /// The tensors among the arguments, in order.
   const std::vector<const at::Tensor*>& tensors() const { return tensors_; }
+
+  /// The other leaves.
+  const std::vector<PyObject*>& objects() const { return objects_; }
 
   /// Like "(Float[4,16], Long[4])".
   std::string text() const { return text_; }
@@ -30,15 +43,30 @@ class CallKey {
  private:
   CallKey() = default;
   void add(PyObject* object);
-  void add_tensor(const at::Tensor& tensor);
+  void add_tensor(const at::Tensor& tensor, PyObject* object);
+  void add_sequence(PyObject* sequence);
+  void add_dict(PyObject* dict);
+  /// False: it is no tree.
+  bool enter(PyObject* object);
+  bool add_attributes(PyObject* object, PyObject* fields);
+  bool add_pytree(PyObject* object);
   void add_value(PyObject* object);
   void add_thread_state();
+  /// The value, or nothing where it is gone.
+  pybind11::object value(size_t index) const;
 
   std::vector<uint64_t> words_;
-  std::vector<PyObject*> values_;  // compared one by one
-  std::vector<pybind11::object> owned_;
+  std::vector<PyObject*> values_;        // compared one by one
+  std::vector<pybind11::object> owned_;  // of a kept key: the values; else what was made of trees
+  std::vector<char> weak_;               // of a kept key, by value: it is held by a weak reference
   std::vector<const at::Tensor*> tensors_;
+  std::vector<PyObject*> objects_;
+  std::vector<PyObject*> inside_;  // trees that are being entered
   std::string text_;
 };
+
+/// Whether PyTorch is in a mode in which a call is neither recorded nor replayed: transforms of
+/// functions, forward-mode differentiation, modes and hooks of the user's that see every operator.
+bool in_special_mode();
 
 }  // namespace torch_lazy

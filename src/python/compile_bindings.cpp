@@ -6,6 +6,7 @@
 #include "python/call_key.h"
 #include "python/guards.h"
 #include "replay/recording.h"
+#include "runtime/queue.h"
 #include <torch_lazy/backend.h>
 #include <torch_lazy/saved_graph.h>
 
@@ -13,6 +14,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <utility>
 
 namespace py = pybind11;
@@ -48,7 +50,8 @@ using VariantPtr = std::shared_ptr<Variant>;
 struct Signature {
   CallKey key;
   std::vector<VariantPtr> variants;
-  py::object record;  // what Python keeps of its attempts
+  py::object record;     // what Python keeps of its attempts
+  std::string obstacle;  // why calls with it are not recorded; empty: they are
 
   explicit Signature(CallKey k) : key(std::move(k)) {}
 };
@@ -63,7 +66,7 @@ class CompiledCalls {
 
   /// (outcome, result or signature, variant)
   py::tuple call(const py::tuple& args, const py::dict& kwargs) {
-    if (is_recording()) {
+    if (is_recording() || in_special_mode()) {
       return outcome(Outcome::inline_call, py::none());
     }
     CallKey key(args, kwargs);
@@ -81,6 +84,8 @@ class CompiledCalls {
       if (!ready_to_replay()) {
         return outcome(Outcome::inline_call, py::none());
       }
+      // Before it matches: who waits for it lets other threads free tensors.
+      std::optional<ExecutionLock> execution(std::in_place);
       // Out of the variant: while kernels run, another thread may call the function.
       const std::shared_ptr<Recording> recording = variant->recording;
       ReplayTensors tensors = std::exchange(variant->tensors, {});
@@ -104,7 +109,9 @@ class CompiledCalls {
       if (i > 0) {
         std::swap(signature->variants[i], signature->variants[0]);
       }
-      py::object made = result(*variant, tensors, std::move(numbers));
+      std::vector<at::Tensor> tensors_made = replay(*recording, tensors, std::move(numbers));
+      execution.reset();
+      py::object made = result(*variant, std::move(tensors_made));
       if (variant->recording == recording) {
         variant->tensors = std::move(tensors);
       }
@@ -119,7 +126,10 @@ class CompiledCalls {
     return signature->variants.empty() ? nullptr : signature->variants.front();
   }
 
-  void clear() { signatures_.clear(); }
+  void clear() {
+    signatures_.clear();
+    new_objects_ = 0;
+  }
   const std::vector<SignaturePtr>& signatures() const { return signatures_; }
 
  private:
@@ -141,21 +151,57 @@ class CompiledCalls {
 
   SignaturePtr find(CallKey& key) {
     for (size_t i = 0; i < signatures_.size(); ++i) {
-      if (signatures_[i]->key == key) {
+      if (signatures_[i]->key.is_of(key)) {
         SignaturePtr found = signatures_[i];
         if (i > 0) {  // the latest first
           signatures_.erase(signatures_.begin() + static_cast<ptrdiff_t>(i));
           signatures_.insert(signatures_.begin(), found);
         }
+        new_objects_ = 0;
         return found;
       }
     }
-    signatures_.insert(signatures_.begin(), std::make_shared<Signature>(key.kept()));
-    signatures_.front()->record = py::none();
+    std::vector<SignaturePtr> dead;  // freed at the end: that may run Python
+    for (SignaturePtr& signature : signatures_) {
+      if (signature->key.is_dead()) {
+        dead.push_back(std::move(signature));
+      }
+    }
+    std::erase(signatures_, nullptr);
+    auto made = std::make_shared<Signature>(key.kept());
+    made->record = py::none();
+    look_for_new_object(key, dead, *made);
+    signatures_.insert(signatures_.begin(), made);
     if (signatures_.size() > limit_) {
+      dead.push_back(std::move(signatures_.back()));
       signatures_.pop_back();
     }
-    return signatures_.front();
+    return made;
+  }
+
+  /// Calls that differ in nothing but an object, which is another one in each of them, are never
+  /// replayed: that is said, and the objects are not kept.
+  void look_for_new_object(const CallKey& key, std::vector<SignaturePtr>& dead, Signature& made) {
+    PyObject* object = nullptr;
+    for (const std::vector<SignaturePtr>* signatures : {&signatures_, &dead}) {
+      for (size_t i = 0; i < signatures->size() && !object; ++i) {
+        object = (*signatures)[i]->key.other_object(key);
+      }
+    }
+    new_objects_ += object != nullptr;
+    if (!object || new_objects_ < kMostNewObjects) {
+      return;
+    }
+    made.obstacle =
+        "an argument is a " + std::string(Py_TYPE(object)->tp_name) +
+        " that is another one in each call; pass its tensors, make its class a dataclass, or "
+        "register it with torch.utils._pytree.register_pytree_node";
+    for (SignaturePtr& signature : signatures_) {
+      if (signature->variants.empty() && signature->key.other_object(key)) {
+        dead.push_back(std::move(signature));
+      }
+    }
+    std::erase(signatures_, nullptr);
   }
 
   /// The numbers of this call where some that have slots changed. False: it is not known how.
@@ -175,9 +221,7 @@ class CompiledCalls {
     return true;
   }
 
-  static py::object result(const Variant& variant, ReplayTensors& tensors,
-                           std::vector<c10::IValue> numbers) {
-    std::vector<at::Tensor> made = replay(*variant.recording, tensors, std::move(numbers));
+  static py::object result(const Variant& variant, std::vector<at::Tensor> made) {
     size_t next = 0;
     auto leaf = [&](size_t i) {
       return variant.is_tensor[i]
@@ -194,8 +238,12 @@ class CompiledCalls {
     return variant.rebuild(leaves);
   }
 
+  /// Calls in a row with another object each that are taken for chance.
+  static constexpr int kMostNewObjects = 4;
+
   size_t limit_;
   std::vector<SignaturePtr> signatures_;  // the latest first
+  int new_objects_ = 0;
 };
 
 }  // namespace
@@ -205,6 +253,7 @@ void bind_compile(py::module_& m) {
 
   py::class_<Recording, std::shared_ptr<Recording>>(m, "Recording")
       .def_readonly("obstacle", &Recording::obstacle)
+      .def_readonly("untimely", &Recording::untimely)
       .def_property_readonly(
           "nodes", [](const Recording& r) { return r.plan ? r.plan->graph->nodes.size() : 0; })
       .def_property_readonly("numbers",
@@ -235,7 +284,8 @@ void bind_compile(py::module_& m) {
           py::arg("arguments"), py::call_guard<py::gil_scoped_release>())
       .def_property_readonly("arguments", &SavedGraph::arguments)
       .def_property_readonly("state", &SavedGraph::state);
-  m.def("load_graph", &load_graph, py::arg("path"), py::call_guard<py::gil_scoped_release>());
+  m.def("load_graph", &load_graph, py::arg("path"), py::arg("namespaces"),
+        py::call_guard<py::gil_scoped_release>());
 
   py::class_<Recorder>(m, "Recorder")
       .def(py::init([](std::vector<at::Tensor> known, std::vector<at::Tensor> hosts,
@@ -277,6 +327,11 @@ void bind_compile(py::module_& m) {
   py::class_<Signature, SignaturePtr>(m, "Signature")
       .def_readwrite("variants", &Signature::variants)
       .def_readwrite("record", &Signature::record)
+      .def_readonly("obstacle", &Signature::obstacle)
+      .def("is_of",
+           [](const Signature& signature, const py::tuple& args, const py::dict& kwargs) {
+             return signature.key.is_of(CallKey(args, kwargs));
+           })
       .def_property_readonly("text", [](const Signature& s) { return s.key.text(); });
 
   py::class_<CompiledCalls>(m, "CompiledCalls")
@@ -285,6 +340,14 @@ void bind_compile(py::module_& m) {
       .def("variant", &CompiledCalls::variant, py::arg("args"), py::arg("kwargs"))
       .def("clear", &CompiledCalls::clear)
       .def_property_readonly("signatures", &CompiledCalls::signatures);
+  m.def("call_objects", [](const py::tuple& args, const py::dict& kwargs) {
+    CallKey key(args, kwargs);
+    py::list objects;
+    for (PyObject* object : key.objects()) {
+      objects.append(py::handle(object));
+    }
+    return objects;
+  });
   m.def("call_tensors", [](const py::tuple& args, const py::dict& kwargs) {
     CallKey key(args, kwargs);
     std::vector<at::Tensor> tensors;

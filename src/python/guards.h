@@ -1,5 +1,5 @@
-// What a recording depends on in the program's objects: items of dicts and lists, cells of
-// closures. Checked in every call before a replay.
+// What a recording depends on in the program's objects: items of dicts and lists, attributes, cells
+// of closures, classes, functions. Checked in every call before a replay.
 #pragma once
 
 #include "python/dict_version.h"
@@ -8,11 +8,13 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 namespace torch_lazy {
 
-/// Whether two values of one type are equal; of what has no plain answer, only one object is.
+/// Whether two values of one type are equal, floating-point numbers bit by bit; of what has no
+/// plain answer, only one object is.
 bool same_value(PyObject* a, PyObject* b);
 
 class Guards {
@@ -24,10 +26,30 @@ class Guards {
   };
 
   /// How an item is compared.
-  enum class Mode : int { object, value, number };
+  enum class Mode : int {
+    same,    // one object
+    equal,   // of equal value
+    number,  // a float that replays follow
+    absent,
+  };
 
-  /// `list`: (container, items, size) with items (key or place, expected, mode); size -1: any.
-  /// A container is a dict, a list or a cell.
+  /// What items are looked up in.
+  enum class Kind : int {
+    dict,       // by key; with a size: these items in this order
+    list,       // in order
+    cell,       // its content
+    type,       // attributes, along the classes that it inherits from
+    slots,      // attributes of an object that are no items of its dict
+    sequence,   // what iterating over it gives: a deque, a set
+    instance,   // its class and its dict
+    function,   // code, defaults, closure
+    memory,     // bytes, equal to a copy
+    reference,  // what a weak reference refers to
+    cached,     // a function with a cache: how often it was computed
+  };
+
+  /// `list`: (kind, container, items, size, watched) with items (key, expected, mode). A size of
+  /// -1: any; then keys in the set `watched` that are no items must not come to it.
   explicit Guards(const pybind11::list& list);
 
   Result check();
@@ -39,29 +61,36 @@ class Guards {
  private:
   struct Item {
     pybind11::object key;
-    Py_ssize_t place = 0;  // in a list
     pybind11::object expected;
-    Mode mode = Mode::object;
+    Mode mode = Mode::same;
     size_t number = 0;
   };
 
   struct Container {
-    enum class Kind { dict, list, cell } kind = Kind::dict;
+    Kind kind = Kind::dict;
     pybind11::object object;
     std::vector<Item> items;
     Py_ssize_t size = -1;
+    pybind11::object watched;            // a set; null: none
+    pybind11::set known;                 // keys of the items
     std::optional<DictVersion> version;  // of a dict
     uint64_t held = 0;                   // the version with which all items held; 0: none
 
-    uint64_t current_version() const { return version ? version->current() : 0; }
+    uint64_t current_version() const;
   };
 
   Result check(Container& container);
   Result check(const Item& item, PyObject* found);
+  Result check_named(const Container& container);
+  Result check_whole_dict(const Container& container);
+  Result check_list(const Container& container);
+  Result check_sequence(const Container& container);
 
   std::vector<Container> containers_;
   std::vector<double> numbers_;
   std::vector<double> recorded_numbers_;
 };
+
+void bind_guards(pybind11::module_& m);
 
 }  // namespace torch_lazy

@@ -181,6 +181,14 @@ at::ScalarType ArchiveReader::dtype(uint64_t word) const {
   return type;
 }
 
+at::ScalarType ArchiveReader::floating_dtype() {
+  const at::ScalarType type = dtype(number());
+  if (!c10::isFloatingType(type)) {
+    damaged("it has a default dtype that is no floating-point type");
+  }
+  return type;
+}
+
 c10::IValue ArchiveReader::value() {
   const Tag tag = static_cast<Tag>(number());
   switch (tag) {

@@ -58,6 +58,7 @@ class ArchiveReader {
   size_t count();
   std::string text();
   Layout layout();
+  at::ScalarType floating_dtype();
   c10::IValue value();
   /// The next bytes, without a copy.
   std::string_view bytes(size_t size);

@@ -262,6 +262,10 @@ struct CompiledFunction::Calls {
 
   void judge(Signature& signature, std::unique_ptr<Recording> recording, OptimizerCall call,
              Purpose purpose) {
+    if (recording->untimely) {
+      reason = recording->obstacle;
+      return;
+    }
     ++signature.attempts;
     reason = recording->obstacle;
     if (reason.empty() && signature.rules) {

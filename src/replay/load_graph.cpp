@@ -4,6 +4,7 @@
 #include "capture/capture.h"
 #include "capture/tensor.h"
 #include "replay/archive.h"
+#include "replay/loadable.h"
 #include "replay/recording.h"
 #include "replay/saved_form.h"
 #include "runtime/executor.h"
@@ -45,7 +46,9 @@ struct LoadedBuffer {
 
 class GraphReader {
  public:
-  GraphReader(std::string_view contents, const std::string& path) : in_(contents, path) {
+  GraphReader(std::string_view contents, const std::string& path,
+              const std::vector<std::string>& namespaces)
+      : in_(contents, path), namespaces_(namespaces) {
     in_.text();  // the version of torch-lazy, for people who look into the file
     torch_ = in_.text();
     read_known();
@@ -177,6 +180,9 @@ class GraphReader {
       in_.damaged("it calls " + full + " as PyTorch " + torch_ +
                   " defines it, and this is PyTorch " + TORCH_VERSION);
     }
+    if (const std::string reason = why_not_loadable(info, namespaces_); !reason.empty()) {
+      in_.damaged("it calls " + full + ", which " + reason);
+    }
     return info;
   }
 
@@ -216,6 +222,15 @@ class GraphReader {
     }
   }
 
+  c10::Storage known_storage(const std::vector<at::Tensor>& known, uint64_t buffer) const {
+    for (size_t i = 0; i < known_.size(); ++i) {
+      if (known_[i].buffer == buffer) {
+        return known[i].storage();
+      }
+    }
+    in_.damaged("it refers to something that it does not have");
+  }
+
   c10::Storage read_content(const std::vector<at::Tensor>& known, int64_t size) {
     const uint64_t kind = in_.number();
     const uint64_t index = in_.number();
@@ -227,20 +242,15 @@ class GraphReader {
     };
     switch (static_cast<Content::Kind>(kind)) {
       case Content::Kind::entry:
-        for (size_t i = 0; i < known_.size(); ++i) {
-          if (known_[i].buffer == index) {
-            return known[i].storage();
-          }
-        }
-        in_.damaged("it refers to something that it does not have");
+        return known_storage(known, index);
       case Content::Kind::slot:
         return from(slots_);
       case Content::Kind::draw:
         return from(drawn_);
       case Content::Kind::upload:
         return from(constants_);
-      case Content::Kind::undefined:
-        return make_storage(size, 0);
+      case Content::Kind::undefined:  // of a known tensor that is overwritten, or of its own
+        return index > 0 ? known_storage(known, index - 1) : make_storage(size, 0);
       default:
         in_.damaged("it refers to something that it does not have");
     }
@@ -269,7 +279,7 @@ class GraphReader {
       in_.damaged(op.name + " is not recorded in graphs");
     }
     const std::string line = in_.text();
-    const DefaultDtypeGuard dtype(static_cast<at::ScalarType>(in_.index(16)));
+    const DefaultDtypeGuard dtype(in_.floating_dtype());
     std::vector<at::Tensor> operands;
     std::vector<uint32_t> operand_slots;
     for (size_t left = in_.count(); left > 0; --left) {
@@ -425,20 +435,13 @@ class GraphReader {
       const uint64_t index = in_.number();
       c10::Storage storage;
       if (is_known) {
-        for (size_t i = 0; i < known_.size() && !storage; ++i) {
-          if (known_[i].buffer == index) {
-            storage = known[i].storage();
-          }
-        }
+        storage = known_storage(known, index);
       } else {
         ArchiveReader ahead = in_;
         ahead.number();
         ahead.number();
         storage = read_content(known, static_cast<int64_t>(ahead.number()));
         in_.number();
-      }
-      if (!storage) {
-        in_.damaged("it refers to something that it does not have");
       }
       check_fits(layout, static_cast<int64_t>(storage.nbytes()));
       results.push_back(make_tensor(std::move(storage), layout));
@@ -450,6 +453,7 @@ class GraphReader {
   }
 
   ArchiveReader in_;
+  const std::vector<std::string>& namespaces_;
   ArchiveReader calls_{"", ""};
   std::string torch_;
   size_t arguments_ = 0;
@@ -490,9 +494,9 @@ std::string_view checked(std::string_view contents, const std::string& path) {
 
 }  // namespace
 
-SavedGraph load_graph(const std::string& path) {
+SavedGraph load_graph(const std::string& path, const std::vector<std::string>& namespaces) {
   const std::string contents = read_file(path);
-  GraphReader reader(checked(contents, path), path);
+  GraphReader reader(checked(contents, path), path, namespaces);
   SavedGraph graph;
   graph.path_ = path;
   at::NoGradGuard no_grad;

@@ -4,6 +4,7 @@
 #include "replay/recording.h"
 #include "replay/replay_data.h"
 
+#include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
@@ -49,7 +50,8 @@ bool is_its_bytes(const c10::TensorImpl& impl) {
 bool fits_autograd(const KnownTensor& recorded, const torch::autograd::AutogradMeta& autograd) {
   const bool leaf = !autograd.grad_fn_;
   const bool requires_grad = !leaf || autograd.requires_grad_;
-  return requires_grad == recorded.requires_grad && leaf == recorded.leaf;
+  return requires_grad == recorded.requires_grad && leaf == recorded.leaf &&
+         has_hooks(autograd) == recorded.hooks && !has_tangent(autograd);
 }
 
 /// Whether nothing but its part in autograd and the content of its buffer can have changed. What a
@@ -156,7 +158,8 @@ class Matching {
     buffer.epoch = epoch_;
     entered = &buffer;
     const bool undefined = !buffer.current || buffer.current->undefined();
-    return undefined == static_cast<bool>(r_.undefined[bound.place]) &&
+    return (undefined == static_cast<bool>(r_.undefined[bound.place]) ||
+            buffer.replay == Buffer::Replay::writes) &&  // has its data at present
            buffer.nbytes == r_.nbytes[bound.place];
   }
 
@@ -168,6 +171,19 @@ class Matching {
 
 }  // namespace
 
+bool has_hooks(const torch::autograd::AutogradMeta& autograd) {
+  if (!autograd.hooks_.empty() || autograd.post_acc_grad_hooks_ || autograd.cpp_hooks_list_) {
+    return true;
+  }
+  const auto accumulator = autograd.grad_accumulator_.lock();  // mostly none: no graph is alive
+  return accumulator && (!accumulator->pre_hooks().empty() || !accumulator->post_hooks().empty() ||
+                         !accumulator->tensor_pre_hooks().empty());
+}
+
+bool has_tangent(const torch::autograd::AutogradMeta& autograd) {
+  return autograd.fw_grad_ && !autograd.fw_grad_->empty();
+}
+
 bool matches(const Recording& recording, ReplayTensors& tensors) {
   const std::vector<const at::Tensor*>& hosts = tensors.hosts;
   if (tensors.known.size() != recording.given || hosts.size() != recording.hosts.size()) {
@@ -175,7 +191,10 @@ bool matches(const Recording& recording, ReplayTensors& tensors) {
   }
   for (size_t i = 0; i < hosts.size(); ++i) {
     const HostTensor& recorded = recording.hosts[i];
-    if (hosts[i]->device() != recorded.device || !recorded.layout.matches(*hosts[i])) {
+    const at::Tensor& host = *hosts[i];
+    if (host.device() != recorded.device || !recorded.layout.matches(host) ||
+        host.requires_grad() != recorded.requires_grad ||
+        (host.is_leaf() && host.grad().defined()) != recorded.has_grad) {
       return false;
     }
   }

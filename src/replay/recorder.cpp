@@ -5,6 +5,8 @@
 #include "runtime/queue.h"
 #include "runtime/real_tensor.h"
 
+#include <torch/csrc/autograd/variable.h>
+
 #include <algorithm>
 #include <unordered_map>
 
@@ -74,6 +76,10 @@ class Findings {
     recording_.versions.resize(known_.size());
     for (uint32_t i = 0; i < c.nodes.size(); ++i) {
       const Node& node = *c.nodes[i];
+      if (node.parked) {
+        obstacle("it needs operations of before that are still waiting");
+        recording_.untimely = true;
+      }
       recording_.lines.push_back(node.source);
       for (size_t k = node.description->fresh.size(); k < node.outputs.size(); ++k) {
         const Value* output = node.outputs[k];
@@ -163,12 +169,18 @@ class Findings {
   std::unordered_map<const Buffer*, uint32_t> made_;
 };
 
+const torch::autograd::AutogradMeta* autograd_of(const at::Tensor& tensor) {
+  return torch::autograd::impl::get_autograd_meta(tensor);
+}
+
 KnownTensor describe(const at::Tensor& tensor) {
   KnownTensor known;
   known.layout = Layout::of(tensor);
   known.device = tensor.device().index();
   known.requires_grad = tensor.requires_grad();
   known.leaf = tensor.is_leaf();
+  const auto* autograd = autograd_of(tensor);
+  known.hooks = autograd && has_hooks(*autograd);
   return known;
 }
 
@@ -227,12 +239,17 @@ Recorder::Recorder(std::vector<at::Tensor> known, std::vector<at::Tensor> hosts,
   Recording& r = recording_;
   if (inside_run()) {
     r.obstacle = "it is called by an operator that is being executed";
+    r.untimely = true;
     return;
   }
   run_all();
   r.given = static_cast<uint32_t>(known_.size());
   for (const at::Tensor& tensor : known_) {
     r.known.push_back(describe(tensor));
+    const auto* autograd = autograd_of(tensor);
+    if (autograd && has_tangent(*autograd)) {
+      r.obstacle = "a tensor has a tangent of forward-mode differentiation";
+    }
   }
   for (uint32_t i = 0; i < r.given; ++i) {
     const at::Tensor& grad = r.known[i].leaf ? known_[i].grad() : at::Tensor();
@@ -248,16 +265,26 @@ Recorder::Recorder(std::vector<at::Tensor> known, std::vector<at::Tensor> hosts,
     known_.push_back(grad);
   }
   for (const at::Tensor& host : hosts_) {
-    r.hosts.push_back({Layout::of(host), host.device()});
+    r.hosts.push_back(HostTensor::of(host));
   }
-  GraphLock lock;
+  std::vector<Buffer*> all;
+  for (const at::Tensor& tensor : known_) {
+    all.push_back(&buffer_of(tensor));
+  }
+  auto watch = std::make_unique<Watch>();  // not under the lock: it asks PyTorch's generator
+  GraphLock lock(all);
   Program& program = Program::instance();
-  if (program.pending() + program.parked() > 0) {
-    r.obstacle = "operations of before are still waiting";
+  const bool waiting = std::any_of(known_.begin(), known_.end(), [](const at::Tensor& tensor) {
+    const Value* value = buffer_of(tensor).current;
+    return value && value->pending();
+  });
+  if (program.pending() > 0 || waiting) {
+    r.obstacle = "operations of before are still waiting";  // there was no memory for them
+    r.untimely = true;
     return;
   }
   for (uint32_t i = 0; i < known_.size(); ++i) {
-    Buffer* buffer = &buffer_of(known_[i]);
+    Buffer* buffer = all[i];
     auto seen = std::find(buffers_.begin(), buffers_.end(), buffer);
     r.known[i].buffer = static_cast<uint32_t>(seen - buffers_.begin());
     if (seen == buffers_.end()) {
@@ -270,9 +297,10 @@ Recorder::Recorder(std::vector<at::Tensor> known, std::vector<at::Tensor> hosts,
     }
   }
   last_buffer_ = last_buffer_id();
-  watch_ = std::make_unique<Watch>();
+  watch_ = std::move(watch);
   if (!watch_->active()) {
     r.obstacle = "another call is being recorded";
+    r.untimely = true;
   }
 }
 

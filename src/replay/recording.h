@@ -28,6 +28,7 @@ struct KnownTensor {
   c10::DeviceIndex device = 0;
   bool requires_grad = false;
   bool leaf = true;
+  bool hooks = false;   // code that autograd would run for its gradient
   uint32_t buffer = 0;  // which of the known buffers
   int grad = -1;        // its gradient among the known tensors; -1: none
 
@@ -38,6 +39,13 @@ struct KnownTensor {
 struct HostTensor {
   Layout layout;
   at::Device device = at::kCPU;
+  bool requires_grad = false;
+  bool has_grad = false;
+
+  static HostTensor of(const at::Tensor& tensor) {
+    return {Layout::of(tensor), tensor.device(), tensor.requires_grad(),
+            tensor.is_leaf() && tensor.grad().defined()};
+  }
 
   bool operator==(const HostTensor&) const = default;
 };
@@ -143,7 +151,8 @@ struct Recording {
   std::vector<ReplacedGradients> replaced;
   std::vector<MadeTensor> results;
 
-  std::string obstacle;  // why it cannot be replayed; empty: it can
+  std::string obstacle;   // why it cannot be replayed; empty: it can
+  bool untimely = false;  // the function could not be recorded now; that says nothing about it
 
   /// The operator that a number is given to, and its line.
   TORCH_LAZY_API std::string number_place(size_t number) const;
@@ -209,6 +218,12 @@ class TORCH_LAZY_API Recorder {
   Recording recording_;
   std::unique_ptr<Watch> watch_;
 };
+
+/// Whether autograd runs code of the program's for a tensor's gradient.
+bool has_hooks(const torch::autograd::AutogradMeta& autograd);
+
+/// Whether forward-mode differentiation carries a tangent with a tensor.
+bool has_tangent(const torch::autograd::AutogradMeta& autograd);
 
 /// A buffer whose content the caller has given up: who reads it gets an error.
 void lose_donated(Buffer& buffer, GraphLock& lock);

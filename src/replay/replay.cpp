@@ -7,6 +7,7 @@
 #include "runtime/draw.h"
 #include "runtime/executor.h"
 #include "runtime/failure.h"
+#include "runtime/outside.h"
 #include "runtime/queue.h"
 #include "runtime/real_tensor.h"
 
@@ -14,6 +15,7 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace torch_lazy {
 namespace {
@@ -84,10 +86,22 @@ class Replay {
     }
   }
 
+  ~Replay() {
+    if (marked_) {
+      free_buffers(unmark_locked());
+    }
+  }
+
+  Replay(const Replay&) = delete;
+  Replay& operator=(const Replay&) = delete;
+
   std::vector<at::Tensor> operator()() {
     if (r_.plan) {
-      load();
+      while (!load()) {
+        obtain_data();
+      }
       try {
+        respect_users_outside();
         for (uint32_t slot : shared_) {
           run_.slots[slot] = copy_of(run_.slots[slot]);
         }
@@ -155,8 +169,9 @@ class Replay {
     run_.remarks.clear();
   }
 
-  /// Moves the parameters' data into the run.
-  void load() {
+  /// Moves the parameters' data into the run, and marks the buffers: other threads leave them alone
+  /// until the run has given them new data. False: some of the data is not there.
+  bool load() {
     const Graph& graph = *r_.plan->graph;
     Garbage garbage;
     GraphLock lock;
@@ -175,8 +190,12 @@ class Replay {
         continue;
       }
       Value* value = buffers[content->index]->current;
-      if (!value || value->undefined()) {
-        continue;
+      if (!value || !value->data) [[unlikely]] {
+        if (r_.undefined[content->index] && (!value || value->undefined())) {
+          continue;
+        }
+        unload(i);
+        return false;
       }
       if (!parameter->donated) {
         slot = value->data;
@@ -188,14 +207,101 @@ class Replay {
       }
     }
     free_replaced_gradients(garbage);
+    mark();
+    return true;
+  }
+
+  /// Another thread has recorded or changed something since the tensors matched.
+  void obtain_data() {
+    wait_for_buffers(buffers_);
+    for (size_t b = 0; b < buffers_.size(); ++b) {
+      if (!r_.undefined[b]) {
+        const Reading memory(*buffers_[b]);
+      }
+    }
+  }
+
+  /// Gives data back that was taken for the first parameters. Needs the graph lock.
+  void unload(size_t number) {
+    const Graph& graph = *r_.plan->graph;
+    for (size_t i = 0; i < number; ++i) {
+      c10::Storage& slot = run_.slots[graph.parameters[i].slot];
+      Value* value = r_.parameters[i].kind == Content::Kind::entry
+                         ? buffers_[r_.parameters[i].index]->current
+                         : nullptr;
+      if (slot && value && !value->data) {
+        program_.set_data(value, std::move(slot));
+      }
+    }
+    shared_.clear();
+  }
+
+  /// Needs the graph lock.
+  void mark() {
+    marked_ = true;
+    program_.begin_replay();
+    const size_t number = buffers_.size();
+    Buffer* const* buffer = buffers_.data();
+    const Content* after = r_.after.data();
+    for (size_t b = 0; b < number; ++b) {
+      buffer[b]->replay =
+          after[b].kind == Content::Kind::entry ? Buffer::Replay::reads : Buffer::Replay::writes;
+    }
+    for (const ReplacedGradients* replaced : freed_) {
+      buffer[replaced->buffer]->replay = Buffer::Replay::writes;
+    }
+  }
+
+  /// Returns the buffers whose storages other threads have freed meanwhile. Needs the graph lock.
+  std::vector<Buffer*> unmark() {
+    std::vector<Buffer*> abandoned;
+    if (!std::exchange(marked_, false)) {
+      return abandoned;
+    }
+    for (Buffer* buffer : buffers_) {
+      buffer->replay = Buffer::Replay::none;
+      if (buffer->abandoned) [[unlikely]] {
+        abandoned.push_back(buffer);
+      }
+    }
+    program_.end_replay();
+    return abandoned;
+  }
+
+  std::vector<Buffer*> unmark_locked() {
+    GraphLock lock;
+    return unmark();
+  }
+
+  static void free_buffers(const std::vector<Buffer*>& abandoned) {
+    for (Buffer* buffer : abandoned) {
+      free_buffer(buffer);
+    }
+  }
+
+  /// Waits for collectives that write parameters; what they read is not overwritten.
+  void respect_users_outside() {
+    if (!outside::any()) {
+      return;
+    }
+    for (const Parameter& parameter : r_.plan->graph->parameters) {
+      const c10::Storage& data = run_.slots[parameter.slot];
+      outside::wait_for_writers(data);
+      if (parameter.donated && outside::is_used(data) &&
+          std::find(shared_.begin(), shared_.end(), parameter.slot) == shared_.end()) {
+        shared_.push_back(parameter.slot);
+      }
+    }
   }
 
   /// Gradients that get new tensors are gone before the call needs its memory, as in eager.
   void free_replaced_gradients(Garbage& garbage) {
+    freed_.reserve(r_.replaced.size());
     for (const ReplacedGradients& replaced : r_.replaced) {
       Value* value = buffers_[replaced.buffer]->current;
       if (value && value->data && value->refs == 1 && value->holds == 0 && are_alone(replaced)) {
         garbage.push_back(program_.take_data(value));
+        freed_.push_back(&replaced);
       }
     }
   }
@@ -207,7 +313,19 @@ class Replay {
         return false;
       }
     }
-    return known_[replaced.old[0]]->storage().use_count() == replaced.old.size();
+    return is_in_place(replaced) &&
+           known_[replaced.old[0]]->storage().use_count() == replaced.old.size();
+  }
+
+  /// Another thread may have put another gradient there.
+  bool is_in_place(const ReplacedGradients& replaced) const {
+    const at::Tensor& old = *known_[replaced.old[0]];
+    return old.defined() && old.has_storage() &&
+           old.storage().data_ptr().get_context() == buffers_[replaced.buffer];
+  }
+
+  bool was_freed(const ReplacedGradients& replaced) const {
+    return std::find(freed_.begin(), freed_.end(), &replaced) != freed_.end();
   }
 
   /// Gives data to a buffer. Needs the graph lock.
@@ -237,7 +355,18 @@ class Replay {
 
   void commit() {
     Garbage garbage;
-    GraphLock lock;
+    std::vector<Buffer*> abandoned;
+    {
+      GraphLock lock;
+      give_data(lock, garbage);
+      keep_old_gradients(lock, garbage);
+      abandoned = unmark();
+    }
+    free_buffers(abandoned);
+  }
+
+  /// Needs the graph lock.
+  void give_data(GraphLock& lock, Garbage& garbage) {
     const auto number = static_cast<uint32_t>(buffers_.size());
     Buffer* const* buffer = buffers_.data();
     const Content* after = r_.after.data();
@@ -268,9 +397,8 @@ class Replay {
 
   /// New buffers, and the gradients over them.
   void make_tensors() {
-    const std::vector<char> kept = keep_old_gradients();
     for (uint32_t i = 0; i < r_.gradients.size(); ++i) {
-      if (kept[i]) {
+      if (kept_[i]) {
         continue;
       }
       const NewGradient& gradient = r_.gradients[i];
@@ -283,22 +411,22 @@ class Replay {
     }
   }
 
-  /// Old tensors serve as the new gradients where nobody can tell the difference.
-  std::vector<char> keep_old_gradients() {
-    std::vector<char> kept(r_.gradients.size(), 0);
-    Garbage garbage;
-    GraphLock lock;
+  /// Old tensors serve as the new gradients where nobody can tell the difference; also where
+  /// another thread has taken one after its data was freed: it took the new gradient. Needs the
+  /// graph lock.
+  void keep_old_gradients(GraphLock& lock, Garbage& garbage) {
+    kept_.assign(r_.gradients.size(), 0);
     for (const ReplacedGradients& replaced : r_.replaced) {
-      if (replaced.made < 0 || made_[replaced.made] || !are_alone(replaced)) {
+      if (replaced.made < 0 || made_[replaced.made] ||
+          !(are_alone(replaced) || (was_freed(replaced) && is_in_place(replaced)))) {
         continue;
       }
       put(*buffers_[replaced.buffer], data_of(r_.made[replaced.made].content), lock, garbage);
       made_[replaced.made] = known_[replaced.old[0]]->storage();
       for (uint32_t i : replaced.gradients) {
-        kept[i] = 1;
+        kept_[i] = 1;
       }
     }
-    return kept;
   }
 
   const c10::Storage& made_storage(uint32_t index) {
@@ -344,10 +472,15 @@ class Replay {
     std::shared_ptr<Failure> failure = failure_of(r_, run_, error);
     {
       Garbage garbage;
-      GraphLock lock;
-      for (uint32_t b = 0; b < buffers_.size(); ++b) {
-        restore(b, failure, lock, garbage);
+      std::vector<Buffer*> abandoned;
+      {
+        GraphLock lock;
+        for (uint32_t b = 0; b < buffers_.size(); ++b) {
+          restore(b, failure, lock, garbage);
+        }
+        abandoned = unmark();
       }
+      free_buffers(abandoned);
     }
     for (const NewGradient& gradient : r_.gradients) {
       known_[gradient.of]->mutable_grad().reset();
@@ -390,6 +523,9 @@ class Replay {
   std::vector<uint32_t> shared_;      // slots of memory that must stay as it is
   FreshData fresh_;
   std::vector<c10::Storage> made_;  // by made buffer, when it is there
+  std::vector<char> kept_;          // by gradient: the old tensor serves
+  bool marked_ = false;             // the buffers are
+  std::vector<const ReplacedGradients*> freed_;
 };
 
 }  // namespace

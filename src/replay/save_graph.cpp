@@ -12,10 +12,16 @@
 
 #include <torch/version.h>
 
+#include <fcntl.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
-#include <fstream>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <sstream>
+#include <utility>
 
 namespace torch_lazy {
 namespace {
@@ -43,7 +49,7 @@ class GraphWriter {
   }
 
  private:
-  void check() const {
+  void check() {
     TORCH_CHECK(r_.obstacle.empty(),
                 "torch_lazy.save_graph: the function cannot be saved: ", r_.obstacle);
     TORCH_CHECK(r_.hosts.size() == hosts_.size(),
@@ -61,6 +67,49 @@ class GraphWriter {
           r_.after[b].kind != Content::Kind::draw && r_.after[b].kind != Content::Kind::upload,
           "torch_lazy.save_graph: the function replaces the whole content of a tensor that it did "
           "not make by random numbers or data from the host");
+    }
+    find_overwritten();
+  }
+
+  /// Which parameter without content begins the versions that end as a known buffer's content: a
+  /// call that overwrites all of a tensor does not read it, so the graph does not say whose it is.
+  void find_overwritten() {
+    if (!r_.plan) {
+      return;
+    }
+    const Graph& graph = *r_.plan->graph;
+    constexpr uint32_t kNone = std::numeric_limits<uint32_t>::max();
+    std::vector<uint32_t> before(graph.slots, kNone);     // the version that a call replaced
+    std::vector<uint32_t> parameter(graph.slots, kNone);  // which one has the slot
+    for (uint32_t i = 0; i < graph.parameters.size(); ++i) {
+      parameter[graph.parameters[i].slot] = i;
+    }
+    for (const GraphNode& node : graph.nodes) {
+      const Description& d = *node.description;
+      for (size_t k = d.fresh.size(); k < node.outputs.size(); ++k) {
+        if (node.outputs[k] >= 0) {
+          before[node.outputs[k]] = node.operands[d.writes[k - d.fresh.size()].operand];
+        }
+      }
+    }
+    overwritten_.assign(graph.parameters.size(), 0);
+    for (uint32_t b = 0; b < r_.after.size(); ++b) {
+      if (r_.after[b].kind != Content::Kind::slot) {
+        continue;
+      }
+      uint32_t first = r_.after[b].index;
+      while (before[first] != kNone) {
+        first = before[first];
+      }
+      const uint32_t from = parameter[first];
+      const bool undefined = from != kNone && r_.parameters[from].kind == Content::Kind::undefined;
+      TORCH_CHECK(
+          from != kNone && (undefined || r_.parameters[from] == Content{Content::Kind::entry, b}),
+          "torch_lazy.save_graph: the function replaces the memory of a tensor that it did "
+          "not make");
+      if (undefined) {
+        overwritten_[from] = b + 1;
+      }
     }
   }
 
@@ -129,9 +178,10 @@ class GraphWriter {
     }
   }
 
-  void content(const Content& content) {
+  /// `overwritten`: of what has no content, the known buffer that it is, plus one.
+  void content(const Content& content, uint32_t overwritten = 0) {
     out_.number(static_cast<uint64_t>(content.kind));
-    out_.number(content.index);
+    out_.number(content.kind == Content::Kind::undefined ? overwritten : content.index);
   }
 
   void nodes() {
@@ -142,7 +192,7 @@ class GraphWriter {
     for (size_t i = 0; i < graph.parameters.size(); ++i) {
       out_.number(graph.parameters[i].slot);
       out_.number(static_cast<uint64_t>(graph.parameters[i].nbytes));
-      content(r_.parameters[i]);
+      content(r_.parameters[i], overwritten_[i]);
     }
     out_.number(graph.nodes.size());
     for (size_t i = 0; i < graph.nodes.size(); ++i) {
@@ -205,21 +255,74 @@ class GraphWriter {
   const std::vector<at::Tensor>& known_;
   const std::vector<std::string>& names_;
   std::vector<const at::Tensor*> hosts_;
+  std::vector<uint32_t> overwritten_;  // by parameter: see content
   ArchiveWriter out_;
+};
+
+/// A new file beside another one, with a name that nobody can guess; gone unless it is renamed.
+class TemporaryFile {
+ public:
+  explicit TemporaryFile(const std::string& beside) {
+    std::random_device random;
+    for (int attempt = 0; file_ < 0 && attempt < 16; ++attempt) {
+      std::ostringstream name;
+      name << beside << "." << std::hex << random() << random() << ".tmp";
+      name_ = name.str();
+      file_ = ::open(name_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+      if (file_ < 0 && errno != EEXIST) {
+        break;
+      }
+    }
+  }
+
+  ~TemporaryFile() {
+    if (file_ >= 0) {
+      ::close(file_);
+    }
+    if (made_ || file_ >= 0) {
+      ::unlink(name_.c_str());
+    }
+  }
+
+  TemporaryFile(const TemporaryFile&) = delete;
+  TemporaryFile& operator=(const TemporaryFile&) = delete;
+
+  /// False: errno says why.
+  bool write(std::string_view contents) {
+    if (file_ < 0) {
+      return false;
+    }
+    while (!contents.empty()) {
+      const ssize_t written = ::write(file_, contents.data(), contents.size());
+      if (written < 0 && errno == EINTR) {
+        continue;
+      }
+      if (written < 0) {
+        return false;
+      }
+      contents.remove_prefix(static_cast<size_t>(written));
+    }
+    made_ = true;
+    return ::close(std::exchange(file_, -1)) == 0;
+  }
+
+  bool rename(const std::string& path) {
+    made_ = made_ && std::rename(name_.c_str(), path.c_str()) != 0;
+    return !made_;
+  }
+
+ private:
+  std::string name_;
+  int file_ = -1;
+  bool made_ = false;
 };
 
 /// Replaces the file in one step: a reader sees the old one or the new one.
 void write_file(const std::string& path, const std::string& contents) {
-  const std::string temporary = path + ".tmp" + std::to_string(getpid());
-  {
-    std::ofstream file(temporary, std::ios::binary);
-    file.write(contents.data(), static_cast<std::streamsize>(contents.size()));
-    TORCH_CHECK(file.flush(), "torch-lazy: cannot write ", path);
-  }
-  if (std::rename(temporary.c_str(), path.c_str()) != 0) {
-    std::remove(temporary.c_str());
-    TORCH_CHECK(false, "torch-lazy: cannot write ", path);
-  }
+  TemporaryFile file(path);
+  const bool written = file.write(contents) && file.rename(path);
+  const int error = errno;
+  TORCH_CHECK(written, "torch-lazy: cannot write ", path, ": ", std::strerror(error));
 }
 
 }  // namespace

@@ -8,6 +8,6 @@
 namespace torch_lazy {
 
 inline constexpr std::string_view kGraphMagic = "TLgraph\n";
-inline constexpr uint64_t kGraphForm = 1;
+inline constexpr uint64_t kGraphForm = 2;
 
 }  // namespace torch_lazy

@@ -1,5 +1,6 @@
 // The backend in use: which one it is, and how it changes.
 #include "base/hooks.h"
+#include "base/ranked_mutex.h"
 #include "base/settings.h"
 #include "ir/node.h"
 #include "runtime/backend_choice.h"
@@ -21,7 +22,7 @@ Backend& (*base_factory)() = nullptr;
 
 /// The plug-in, if there is one, and how often it was changed. Changes happen while nothing runs.
 struct Choice {
-  std::mutex mutex;                           // of `all` and of the first use
+  RankedMutex mutex{Rank::backend};           // of `all` and of the first use
   std::vector<std::shared_ptr<Backend>> all;  // for ever: data and plans may be theirs
   std::atomic<Backend*> plugin{nullptr};
   std::atomic<uint64_t> generation{1};
@@ -49,14 +50,14 @@ class CompiledGraph : public Executable {
   }
 
   std::string text() const override {
-    std::lock_guard<std::mutex> lock(compiling());
+    const auto lock = lock_patiently(compiling());
     return executable_->text();
   }
 
  private:
   /// A plug-in compiles one graph at a time: on a thread that schedules, or on the one that runs.
-  static std::mutex& compiling() {
-    static auto* mutex = new std::mutex();
+  static RankedMutex& compiling() {
+    static auto* mutex = new RankedMutex(Rank::plugin);
     return *mutex;
   }
 
@@ -66,7 +67,7 @@ class CompiledGraph : public Executable {
       return executable_;
     }
     hooks::AllowOtherThreads allow;
-    std::lock_guard<std::mutex> lock(compiling());
+    std::lock_guard<RankedMutex> lock(compiling());
     Backend* plugin = choice().plugin.load(std::memory_order_acquire);
     Compilation compilation = plugin ? compile_parts(graph_, *plugin, base_backend())
                                      : Compilation{base_backend().compile(graph_)};
@@ -197,7 +198,7 @@ Backend& backend() {
   Choice& c = choice();
   if (!c.settled.load(std::memory_order_acquire)) {
     hooks::AllowOtherThreads allow;  // opening a library may take long, and may ask Python for it
-    std::lock_guard<std::mutex> lock(c.mutex);
+    std::lock_guard<RankedMutex> lock(c.mutex);
     if (!c.settled) {
       const std::string path = settings().backend.get();
       choose(path.empty() ? nullptr : open_plugin(path));
@@ -210,15 +211,16 @@ void use_backend(std::shared_ptr<Backend> plugin) {
   backend();  // whatever the setting says comes first
   wait_for_device();
   ExecutionLock execution;
+  size_t pending = 0;
   {
     GraphLock lock;
-    const size_t pending = Program::instance().pending();
-    TORCH_CHECK(pending == 0, "torch-lazy: the backend cannot be changed while ", pending,
-                " recorded operations have not run; run them first (torch_lazy.sync()), or choose "
-                "the backend at the start of the program");
+    pending = Program::instance().pending();
   }
+  TORCH_CHECK(pending == 0, "torch-lazy: the backend cannot be changed while ", pending,
+              " recorded operations have not run; run them first (torch_lazy.sync()), or choose "
+              "the backend at the start of the program");
   Choice& c = choice();
-  std::lock_guard<std::mutex> lock(c.mutex);
+  const auto lock = lock_patiently(c.mutex);
   Backend* before = c.plugin;
   TORCH_CHECK(!before || before->memory() == real_device(), "torch-lazy: the backend '",
               before->name(), "' keeps data in memory of its own (", before->memory(),

@@ -10,6 +10,7 @@
 #include "runtime/backend_choice.h"
 #include "runtime/failure.h"
 #include "runtime/graph_report.h"
+#include "runtime/outside.h"
 #include "runtime/real_tensor.h"
 #include "runtime/selection.h"
 #include "runtime/watch.h"
@@ -17,6 +18,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace torch_lazy {
 namespace {
@@ -63,6 +65,7 @@ std::shared_ptr<Plan> plan_for(Collection& collection, bool& cached) {
 struct Prepared {
   FlightPtr flight;
   KnownSync* known = nullptr;
+  std::shared_ptr<Failure> failure;  // of a value that was asked for: raised after unlocking
 };
 
 Prepared prepare(const SyncRequest& request) {
@@ -87,8 +90,12 @@ Prepared prepare(const SyncRequest& request) {
     reused.add();
     flight->collection = collection_of(*prepared.known, segment);
   } else {
-    flight->plan = nullptr;
-    std::vector<Node*> nodes = select_nodes(request, inside_run());
+    program.free_later(std::exchange(flight->plan, nullptr));
+    prepared.failure = find_failure(request);
+    std::vector<Node*> nodes;
+    if (!prepared.failure) {
+      nodes = select_nodes(request, inside_run());
+    }
     if (nodes.empty()) {
       return prepared;
     }
@@ -151,6 +158,9 @@ Prepared prepare_seen(const std::function<void(const Collection&)>& see) {
 
 /// Puts what was prepared into the queue; null: there was nothing to do.
 FlightPtr schedule(const SyncRequest& request, Prepared prepared) {
+  if (prepared.failure) {
+    raise(*prepared.failure);
+  }
   FlightPtr flight = std::move(prepared.flight);
   if (!flight) {
     return nullptr;
@@ -194,6 +204,42 @@ void raise_failure(const Flight& flight) {
   }
 }
 
+/// Whether a value that was asked for needs something that failed.
+bool needs_failed(c10::ArrayRef<Value*> values) {
+  GraphLock lock;
+  const uint64_t epoch = Program::instance().next_epoch();
+  std::vector<const Value*> stack(values.begin(), values.end());
+  while (!stack.empty()) {
+    const Value* value = stack.back();
+    stack.pop_back();
+    if (value->failure) {
+      return true;
+    }
+    if (value->pending() && value->producer->epoch != epoch) {
+      value->producer->epoch = epoch;
+      if (value->producer->failed) {
+        return true;
+      }
+      stack.insert(stack.end(), value->producer->operands.begin(), value->producer->operands.end());
+    }
+  }
+  return false;
+}
+
+/// The same, where the flight consists of more than what was asked for.
+void raise_failure(const Flight& flight, const SyncRequest& request) {
+  if (!flight.failure || flight.failure->delivered) {
+    return;
+  }
+  if (request.everything) {
+    raise_elsewhere(*flight.failure, "everything that was recorded runs here");
+  }
+  if (!is_passing(flight.failure->original) && !needs_failed(request.values)) {
+    raise_elsewhere(*flight.failure, "it reads memory that is overwritten for what is read here");
+  }
+  raise(*flight.failure);
+}
+
 /// Schedules; where execution is synchronous, executes.
 void run(const SyncRequest& request) {
   raise_undelivered(/*of_any_thread=*/request.everything);
@@ -207,7 +253,7 @@ void run(const SyncRequest& request) {
     return;
   }
   wait_for(flight);
-  raise_failure(*flight);
+  raise_failure(*flight, request);
 }
 
 /// Values that stay while other threads go on recording.
@@ -215,7 +261,7 @@ class Held {
  public:
   Held() = default;
   explicit Held(c10::ArrayRef<Buffer*> buffers) {
-    GraphLock lock;
+    GraphLock lock(buffers);
     for (Buffer* buffer : buffers) {
       add(*buffer);
     }
@@ -245,25 +291,27 @@ class Held {
 void compute(Value* value) {
   while (true) {
     FlightPtr flight;  // null: pending
+    std::shared_ptr<Failure> failure;
     {
       GraphLock lock;
-      if (value->failure) {
-        raise(*value->failure);
-      }
-      if (!value->producer) {
+      failure = value->failure;
+      if (!failure && !value->producer) {
         return;
       }
-      if (value->in_flight()) {
+      if (!failure && value->in_flight()) {
         flight = value->producer->flight->shared_from_this();
       }
     }
+    if (failure) {
+      raise(*failure);
+    }
+    SyncRequest request;
+    request.values = {value};
     if (flight) {
       wait_for(flight);
-      raise_failure(*flight);
+      raise_failure(*flight, request);
       raise_undelivered(/*of_any_thread=*/false);
     } else {
-      SyncRequest request;
-      request.values = {value};
       run(request);
     }
   }
@@ -280,6 +328,7 @@ void leave_to_readers(Buffer& buffer) {
     }
     read = value->data;
   }
+  outside::wait_for_writers(read);
   c10::Storage copy = copy_of(read);
   GraphLock lock;
   Program& program = Program::instance();
@@ -387,7 +436,7 @@ c10::Storage allocate(int64_t nbytes) {
 
 Reading::Reading(Buffer& buffer) {
   {
-    GraphLock lock;
+    GraphLock lock(buffer);
     value_ = Program::instance().value_of(buffer);
     Program::instance().begin_reading(value_);
   }
@@ -416,6 +465,7 @@ void Reading::obtain() {
     storage_ = value_->data;
   }
   if (storage_) {
+    outside::wait_for_writers(storage_);
     return;
   }
   c10::Storage fresh = allocate(value_->nbytes);

@@ -2,6 +2,7 @@
 #include "runtime/failure.h"
 
 #include "base/hooks.h"
+#include "base/ranked_mutex.h"
 
 #include <c10/util/Exception.h>
 
@@ -10,6 +11,7 @@
 #include <mutex>
 #include <new>
 #include <sstream>
+#include <vector>
 
 namespace torch_lazy {
 namespace {
@@ -64,13 +66,28 @@ std::string describe(const Description& call, const std::string& source, const s
   }  // anything else, a Python exception above all, goes on as it is
 }
 
+[[noreturn]] void raise_as(Failure& failure, const std::string& message) {
+  failure.delivered = true;
+  if (failure.original) {
+    raise_like(failure.original, message);
+  }
+  TORCH_CHECK(false, message);
+}
+
 struct Undelivered {
-  std::mutex mutex;
+  RankedMutex mutex{Rank::failures};
   std::deque<std::shared_ptr<Failure>> failures;
 
   std::shared_ptr<Failure> take(bool of_any_thread) {
-    std::lock_guard<std::mutex> lock(mutex);
-    std::erase_if(failures, [](const auto& failure) { return failure->delivered.load(); });
+    std::vector<std::shared_ptr<Failure>>
+        delivered;  // freed after the lock: may be Python's errors
+    std::lock_guard<RankedMutex> lock(mutex);
+    std::erase_if(failures, [&](const std::shared_ptr<Failure>& failure) {
+      if (failure->delivered) {
+        delivered.push_back(failure);
+      }
+      return failure->delivered.load();
+    });
     for (auto it = failures.begin(); it != failures.end(); ++it) {
       if (of_any_thread || (*it)->scheduler == std::this_thread::get_id()) {
         std::shared_ptr<Failure> failure = *it;
@@ -116,22 +133,28 @@ std::shared_ptr<Failure> make_failure(const Description& call, const std::string
 }
 
 void raise(Failure& failure) {
-  failure.delivered = true;
-  if (failure.original) {
-    raise_like(failure.original, failure.message);
-  }
-  TORCH_CHECK(false, failure.message);
+  raise_as(failure, failure.message);
+}
+
+void raise_elsewhere(Failure& failure, const std::string& why) {
+  raise_as(failure, failure.message +
+                        "\n(torch-lazy: the error belongs to that call and not to the code that it "
+                        "is raised in: " +
+                        why + ")");
 }
 
 void post(std::shared_ptr<Failure> failure) {
   Undelivered& u = undelivered();
-  std::lock_guard<std::mutex> lock(u.mutex);
+  std::lock_guard<RankedMutex> lock(u.mutex);
   u.failures.push_back(std::move(failure));
 }
 
 void raise_undelivered(bool of_any_thread) {
   if (std::shared_ptr<Failure> failure = undelivered().take(of_any_thread)) {
-    raise(*failure);
+    raise_elsewhere(*failure, of_any_thread
+                                  ? "nobody has read its result, and the program waits here"
+                                  : "it failed in a run before, nobody has read its result, and "
+                                    "this is the next run of the same thread");
   }
 }
 

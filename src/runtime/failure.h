@@ -16,6 +16,10 @@ std::shared_ptr<Failure> make_failure(const Description& call, const std::string
 /// Raises it, with eager's type.
 [[noreturn]] void raise(Failure& failure);
 
+/// The same at a place that did not ask for what failed: the message says so, and why it is raised
+/// there.
+[[noreturn]] void raise_elsewhere(Failure& failure, const std::string& why);
+
 /// Keeps a failure until the program next touches the device.
 void post(std::shared_ptr<Failure> failure);
 

@@ -3,6 +3,7 @@
 
 #include "base/hooks.h"
 #include "runtime/failure.h"
+#include "runtime/outside.h"
 #include "runtime/real_tensor.h"
 
 #include <algorithm>
@@ -144,6 +145,22 @@ bool load_parameters(Flight& flight, std::vector<uint32_t>& shared) {
   return true;
 }
 
+/// Waits for collectives that write parameters, and marks as shared what the plan may overwrite
+/// while they read it.
+void respect_users_outside(const Flight& flight, std::vector<uint32_t>& shared) {
+  if (!outside::any()) {
+    return;
+  }
+  for (uint32_t slot : flight.collection.parameters) {
+    const c10::Storage& data = flight.run.slots[slot];
+    outside::wait_for_writers(data);
+    if (!flight.collection.kept[slot] && outside::is_used(data) &&
+        std::find(shared.begin(), shared.end(), slot) == shared.end()) {
+      shared.push_back(slot);
+    }
+  }
+}
+
 /// Nothing for data that the run may overwrite.
 std::shared_ptr<Beside> beside(const Flight& flight, size_t parameter) {
   const Collection& c = flight.collection;
@@ -212,6 +229,7 @@ void fly(Flight& flight) {
   std::exception_ptr error;
   try {
     hooks::AllowOtherThreads allow;
+    respect_users_outside(flight, shared);
     for (uint32_t slot : shared) {
       flight.run.slots[slot] = copy_of(flight.run.slots[slot]);
     }

@@ -2,6 +2,7 @@
 #include "runtime/graph_report.h"
 
 #include "base/metrics.h"
+#include "base/ranked_mutex.h"
 #include "base/settings.h"
 #include "ir/dump.h"
 #include <torch_lazy/backend.h>
@@ -28,8 +29,8 @@ std::string graph_in_format(SaveFormat format, const ScheduledGraph& scheduled) 
 }
 
 void append_to_file(const std::string& path, const std::string& text) {
-  static std::mutex mutex;
-  std::lock_guard<std::mutex> lock(mutex);
+  static auto* mutex = new RankedMutex(Rank::log);
+  std::lock_guard<RankedMutex> lock(*mutex);
   std::ofstream file(path, std::ios_base::app);
   file << text;
   file.flush();

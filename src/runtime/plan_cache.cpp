@@ -34,7 +34,7 @@ void PlanCache::erase(Entries::iterator entry) {
 }
 
 std::shared_ptr<Plan> PlanCache::find(const std::vector<uint64_t>& signature) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  std::lock_guard<RankedMutex> lock(mutex_);
   auto entry = locate(signature);
   if (entry == entries_.end()) {
     return nullptr;
@@ -44,7 +44,7 @@ std::shared_ptr<Plan> PlanCache::find(const std::vector<uint64_t>& signature) {
 }
 
 bool PlanCache::touch(Plan& plan) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  std::lock_guard<RankedMutex> lock(mutex_);
   if (plan.cached) {
     entries_.splice(entries_.begin(), entries_, plan.place);
   }
@@ -54,7 +54,7 @@ bool PlanCache::touch(Plan& plan) {
 void PlanCache::add(std::shared_ptr<Plan> plan) {
   const auto limit = static_cast<size_t>(settings().plan_cache.load());
   std::vector<std::shared_ptr<Plan>> evicted;  // freed after the lock
-  std::lock_guard<std::mutex> lock(mutex_);
+  std::lock_guard<RankedMutex> lock(mutex_);
   if (limit == 0 || locate(plan->signature) != entries_.end()) {
     return;
   }
@@ -70,13 +70,13 @@ void PlanCache::add(std::shared_ptr<Plan> plan) {
 }
 
 std::shared_ptr<Plan> PlanCache::latest() const {
-  std::lock_guard<std::mutex> lock(mutex_);
+  std::lock_guard<RankedMutex> lock(mutex_);
   return entries_.empty() ? nullptr : entries_.front();
 }
 
 void PlanCache::remove(Plan& plan) {
   std::shared_ptr<Plan> freed;  // after the lock
-  std::lock_guard<std::mutex> lock(mutex_);
+  std::lock_guard<RankedMutex> lock(mutex_);
   if (plan.cached) {
     freed = *plan.place;
     erase(plan.place);
@@ -85,7 +85,7 @@ void PlanCache::remove(Plan& plan) {
 
 void PlanCache::clear() {
   Entries freed;  // after the lock
-  std::lock_guard<std::mutex> lock(mutex_);
+  std::lock_guard<RankedMutex> lock(mutex_);
   index_.clear();
   freed.swap(entries_);
   for (const std::shared_ptr<Plan>& plan : freed) {
@@ -94,7 +94,7 @@ void PlanCache::clear() {
 }
 
 size_t PlanCache::size() const {
-  std::lock_guard<std::mutex> lock(mutex_);
+  std::lock_guard<RankedMutex> lock(mutex_);
   return entries_.size();
 }
 

@@ -2,6 +2,7 @@
 // first. Safe from any thread.
 #pragma once
 
+#include "base/ranked_mutex.h"
 #include <torch_lazy/backend.h>
 
 #include <list>
@@ -41,7 +42,7 @@ class TORCH_LAZY_API PlanCache {
   Entries::iterator locate(const std::vector<uint64_t>& signature);
   void erase(Entries::iterator entry);
 
-  mutable std::mutex mutex_;
+  mutable RankedMutex mutex_{Rank::plans};
   Entries entries_;  // most recent first
   std::unordered_multimap<uint64_t, Entries::iterator> index_;
 };

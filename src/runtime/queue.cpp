@@ -1,14 +1,15 @@
 // The queue, the worker, waiting, and what happens to both at fork and exit.
 #include "runtime/queue.h"
 
+#include "base/fork.h"
 #include "base/hooks.h"
 #include "base/metrics.h"
+#include "base/ranked_mutex.h"
 #include "base/settings.h"
 #include "runtime/failure.h"
 
 #include <ATen/Parallel.h>
 
-#include <pthread.h>
 #include <sched.h>
 
 #include <chrono>
@@ -16,8 +17,11 @@
 #include <cstdlib>
 #include <deque>
 #include <functional>
+#include <new>
 #include <optional>
+#include <system_error>
 #include <thread>
+#include <utility>
 
 #if defined(__x86_64__)
 #include <xmmintrin.h>
@@ -29,15 +33,16 @@ namespace {
 constexpr size_t kLongestQueue = 256;  // as far as a program may be ahead of its device
 
 struct Queue {
-  std::recursive_mutex scheduling;
   std::recursive_mutex execution;
-  std::mutex mutex;
-  std::condition_variable arrived;   // for the worker
-  std::condition_variable finished;  // for who waits
+  std::recursive_mutex scheduling;
+  RankedMutex mutex{Rank::queue};
+  std::condition_variable_any arrived;   // for the worker
+  std::condition_variable_any finished;  // for who waits
   std::deque<FlightPtr> waiting;
   size_t running = 0;  // flights being executed; more than one: a run inside a run
   bool worker_started = false;
-  bool stop = false;
+  std::atomic<bool> no_worker{false};  // there was no thread to be had: execution is synchronous
+  std::atomic<bool> stop{false};
   std::thread worker;
 };
 
@@ -47,8 +52,9 @@ Queue& queue() {
 }
 
 thread_local int execution_depth = 0;  // of the execution lock, on this thread
-thread_local int runs_inside = 0;      // flights that this thread is executing
-thread_local int on_this_thread = 0;   // of OnThisThread
+thread_local int scheduling_depth = 0;
+thread_local int runs_inside = 0;     // flights that this thread is executing
+thread_local int on_this_thread = 0;  // of OnThisThread
 
 /// The cores that this process may use.
 int cores() {
@@ -97,7 +103,7 @@ bool execute_first(bool on_worker) {
   Queue& q = queue();
   FlightPtr flight;
   {
-    std::lock_guard<std::mutex> lock(q.mutex);
+    std::lock_guard<RankedMutex> lock(q.mutex);
     if (q.waiting.empty()) {
       return false;
     }
@@ -118,7 +124,7 @@ bool execute_first(bool on_worker) {
   }
   --runs_inside;
   {
-    std::lock_guard<std::mutex> lock(q.mutex);
+    std::lock_guard<RankedMutex> lock(q.mutex);
     flight->state = Flight::State::done;
     --q.running;
   }
@@ -130,7 +136,7 @@ void work() {
   Queue& q = queue();
   while (true) {
     {
-      std::unique_lock<std::mutex> lock(q.mutex);
+      std::unique_lock<RankedMutex> lock(q.mutex);
       q.arrived.wait(lock, [&] { return q.stop || !q.waiting.empty(); });
       if (q.waiting.empty()) {
         return;
@@ -141,44 +147,100 @@ void work() {
   }
 }
 
+/// Locks of a thread that may take them again. Who waits lets the host language run.
+void enter(std::recursive_mutex& mutex, Rank rank, int& depth) {
+  if constexpr (lock_order::kChecked) {
+    lock_order::enter(rank, /*may_wait=*/true, /*again=*/true);
+  }
+  if (!mutex.try_lock()) {
+    hooks::AllowOtherThreads allow;
+    mutex.lock();
+  }
+  ++depth;
+}
+
+void leave(std::recursive_mutex& mutex, Rank rank, int& depth) {
+  --depth;
+  mutex.unlock();
+  if constexpr (lock_order::kChecked) {
+    lock_order::leave(rank);
+  }
+}
+
 // A forked child has no worker. Work in flight is finished before the fork, so that parent and
 // child both have its results, and no lock is held by a thread that the child does not have.
-GraphLock* lock_over_fork = nullptr;
 
-void before_fork() {
+bool executes_at_fork = false;  // the thread that forks holds the execution lock
+
+void stop_work() {
   Queue& q = queue();
-  try {
-    wait_for_all();
-  } catch (...) {
-    // interrupted: the child gets what is done by now
+  FlightPtr last;  // left to the worker where there is one: the child can then use OpenMP
+  if (execution_depth == 0) {
+    std::lock_guard<RankedMutex> lock(q.mutex);
+    last = q.worker_started && !q.waiting.empty() ? q.waiting.back() : nullptr;
   }
-  q.scheduling.lock();
-  q.execution.lock();
-  q.mutex.lock();
-  lock_over_fork = new GraphLock();
+  if (last) {
+    hooks::AllowOtherThreads allow;
+    std::unique_lock<RankedMutex> lock(q.mutex);
+    q.finished.wait(lock, [&] { return last->state == Flight::State::done; });
+  }
+  if (scheduling_depth > 0 && execution_depth == 0) {
+    // A compiler that forks while its graph is being scheduled cannot wait for what is running. Its
+    // child, which is about to become another program, does without.
+    executes_at_fork = q.execution.try_lock();
+    execution_depth += executes_at_fork;
+    if constexpr (lock_order::kChecked) {
+      if (executes_at_fork) {
+        lock_order::enter(Rank::execution, /*may_wait=*/false);
+      }
+    }
+  } else {
+    executes_at_fork = true;
+    enter(q.execution, Rank::execution, execution_depth);
+  }
+  enter(q.scheduling, Rank::scheduling, scheduling_depth);
+  if (!executes_at_fork) {
+    return;
+  }
+  const int threads = at::get_num_threads();
+  while (execute_first(/*on_worker=*/true)) {  // with the state of the thread that scheduled it
+  }
+  if (at::get_num_threads() != threads) {
+    at::set_num_threads(threads);
+  }
 }
 
-void after_fork_in_parent() {
+void go_on_with_work() {
   Queue& q = queue();
-  delete lock_over_fork;
-  q.mutex.unlock();
-  q.execution.unlock();
-  q.scheduling.unlock();
+  leave(q.scheduling, Rank::scheduling, scheduling_depth);
+  if (executes_at_fork) {
+    leave(q.execution, Rank::execution, execution_depth);
+  }
 }
 
-void after_fork_in_child() {
+void start_work_anew() {
   Queue& q = queue();
-  delete lock_over_fork;
-  // These belong to threads that are not here; a recursive one cannot even be unlocked.
-  new (&q.scheduling) std::recursive_mutex();
-  new (&q.execution) std::recursive_mutex();
-  new (&q.mutex) std::mutex();
-  new (&q.arrived) std::condition_variable();
-  new (&q.finished) std::condition_variable();
+  new (&q.arrived) std::condition_variable_any();
+  new (&q.finished) std::condition_variable_any();
   new (&q.worker) std::thread();
   q.worker_started = false;
+  // The mutexes know the thread by the number it has in the parent.
+  auto lock_anew = [](std::recursive_mutex& mutex, Rank rank, int& depth, int times) {
+    new (&mutex) std::recursive_mutex();
+    for (depth = 0; times > 0; --times) {
+      enter(mutex, rank, depth);
+    }
+  };
+  lock_anew(q.execution, Rank::execution, execution_depth, execution_depth - executes_at_fork);
+  lock_anew(q.scheduling, Rank::scheduling, scheduling_depth, scheduling_depth - 1);
 }
 
+const bool fork_handled = [] {
+  add_fork_part(ForkOrder::work, {&stop_work, &go_on_with_work, &start_work_anew});
+  return true;
+}();
+
+/// Where there is no thread to be had, execution is synchronous from now on.
 void start_worker(Queue& q) {
   if (q.worker_started || q.stop) {
     return;
@@ -188,14 +250,13 @@ void start_worker(Queue& q) {
     return true;
   }();
   (void)prepared;
-  q.worker = std::thread(&work);
-  q.worker_started = true;
+  try {
+    q.worker = std::thread(&work);
+    q.worker_started = true;
+  } catch (const std::system_error&) {
+    q.no_worker = true;
+  }
 }
-
-const bool fork_handled = [] {
-  pthread_atfork(&before_fork, &after_fork_in_parent, &after_fork_in_child);
-  return true;
-}();
 
 /// Waits on the queue's lock until `done`, with other threads of the host language running; lets
 /// the user interrupt.
@@ -203,7 +264,7 @@ template <typename Condition>
 void wait_until(Condition done) {
   Queue& q = queue();
   {
-    std::lock_guard<std::mutex> lock(q.mutex);
+    std::lock_guard<RankedMutex> lock(q.mutex);
     if (done()) {
       return;
     }
@@ -213,10 +274,15 @@ void wait_until(Condition done) {
   while (true) {
     {
       hooks::AllowOtherThreads allow;
-      std::unique_lock<std::mutex> lock(q.mutex);
-      if (q.finished.wait_for(lock, std::chrono::milliseconds(50), done)) {
+      std::unique_lock<RankedMutex> lock(q.mutex);
+      const auto period = std::chrono::milliseconds(execution_depth > 0 ? 2 : 50);
+      if (q.finished.wait_for(lock, period, done)) {
         return;
       }
+    }
+    // Who holds the execution lock keeps the worker from it: what has come to the queue since is
+    // this thread's to execute.
+    while (execution_depth > 0 && execute_first(/*on_worker=*/false)) {
     }
     hooks::check_interrupt();
   }
@@ -231,29 +297,19 @@ void execute_until(const std::function<bool()>& done) {
 }  // namespace
 
 SchedulingLock::SchedulingLock() {
-  Queue& q = queue();
-  if (!q.scheduling.try_lock()) {
-    hooks::AllowOtherThreads allow;
-    q.scheduling.lock();
-  }
+  enter(queue().scheduling, Rank::scheduling, scheduling_depth);
 }
 
 SchedulingLock::~SchedulingLock() {
-  queue().scheduling.unlock();
+  leave(queue().scheduling, Rank::scheduling, scheduling_depth);
 }
 
 ExecutionLock::ExecutionLock() {
-  Queue& q = queue();
-  if (!q.execution.try_lock()) {
-    hooks::AllowOtherThreads allow;
-    q.execution.lock();
-  }
-  ++execution_depth;
+  enter(queue().execution, Rank::execution, execution_depth);
 }
 
 ExecutionLock::~ExecutionLock() {
-  --execution_depth;
-  queue().execution.unlock();
+  leave(queue().execution, Rank::execution, execution_depth);
 }
 
 OnThisThread::OnThisThread() {
@@ -269,7 +325,7 @@ bool inside_run() {
 }
 
 bool is_asynchronous() {
-  if (execution_depth > 0 || on_this_thread > 0 || queue().stop ||
+  if (execution_depth > 0 || on_this_thread > 0 || queue().stop || queue().no_worker ||
       settings().check.load(std::memory_order_relaxed)) {
     return false;
   }
@@ -290,13 +346,17 @@ void enqueue(const FlightPtr& flight) {
   read_thread_state(*flight);
   const bool asynchronous = is_asynchronous();
   {
-    std::lock_guard<std::mutex> lock(q.mutex);
+    std::lock_guard<RankedMutex> lock(q.mutex);
     q.waiting.push_back(flight);
     if (asynchronous) {
       start_worker(q);
     }
   }
-  if (asynchronous) {
+  if (asynchronous && q.no_worker) {
+    TORCH_WARN_ONCE(
+        "torch-lazy: no thread could be had for the worker; graphs run when their results are "
+        "needed");
+  } else if (asynchronous) {
     q.arrived.notify_one();
   }
 }
@@ -344,7 +404,7 @@ void wait_while_far_ahead() {
 void finish() {
   Queue& q = queue();
   {
-    std::lock_guard<std::mutex> lock(q.mutex);
+    std::lock_guard<RankedMutex> lock(q.mutex);
     q.stop = true;
   }
   q.arrived.notify_all();

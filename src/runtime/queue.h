@@ -1,5 +1,5 @@
 // The flights that wait, and who executes them: the worker of the device, or, where execution is
-// synchronous, the thread that needs them. Lock order: scheduling, execution, queue, graph.
+// synchronous, the thread that needs them. Lock order: execution, scheduling, queue, graph.
 #pragma once
 
 #include "runtime/flight.h"
@@ -11,7 +11,7 @@ namespace torch_lazy {
 /// Held while flights are executed, or while something must not change under the holder's feet. A
 /// thread may take it again: an operator of the user's that runs inside a graph can use lazy
 /// tensors itself.
-class ExecutionLock {
+class TORCH_LAZY_API ExecutionLock {
  public:
   ExecutionLock();
   ~ExecutionLock();

@@ -1,7 +1,7 @@
 // The choice of nodes.
 #include "runtime/selection.h"
 
-#include "runtime/failure.h"
+#include "base/metrics.h"
 #include "runtime/flight.h"
 
 #include <algorithm>
@@ -40,37 +40,19 @@ class Selection {
 
   /// Adds pending nodes that read `value`.
   void add_readers(Value* value) {
-    for (Node* node = Program::instance().first(); node; node = node->next) {
-      if (node->epoch != epoch_ &&
-          std::find(node->operands.begin(), node->operands.end(), value) != node->operands.end()) {
-        add(node);
-      }
-    }
+    add_readers(value, Program::instance().last(), /*parked=*/true);
   }
 
   /// A write reuses the memory of the value it replaces, so who reads that value should run first;
   /// a parked reader makes the write copy instead.
   void add_readers_of_overwritten() {
-    size_t examined = 0;
-    while (true) {
-      bool found = false;
-      for (; examined < nodes_.size(); ++examined) {
-        for (const Write& write : nodes_[examined]->description->writes) {
-          Value* base = nodes_[examined]->operands[write.operand];
-          if (base->refs > 1 && base->epoch != epoch_) {
-            base->epoch = epoch_;
-            found = true;
-          }
-        }
-      }
-      if (!found) {
-        return;
-      }
-      for (Node* node = Program::instance().first(); node; node = node->next) {
-        bool reads = std::any_of(node->operands.begin(), node->operands.end(),
-                                 [this](Value* operand) { return operand->epoch == epoch_; });
-        if (reads && !node->parked && node->epoch != epoch_) {
-          add(node);
+    for (size_t examined = 0; examined < nodes_.size(); ++examined) {
+      Node* node = nodes_[examined];
+      for (const Write& write : node->description->writes) {
+        Value* base = node->operands[write.operand];
+        if (base->refs > 1 && base->epoch != epoch_) {
+          base->epoch = epoch_;
+          add_readers(base, node, /*parked=*/false);
         }
       }
     }
@@ -78,12 +60,16 @@ class Selection {
 
   /// Effects that the program asked for before any of the chosen nodes.
   void add_earlier_effects() {
+    if (Program::instance().effects() == 0) {
+      return;
+    }
     uint64_t last = 0;
     for (Node* node : nodes_) {
       last = std::max(last, node->sequence);
     }
     for (Node* node = Program::instance().first(); node && node->sequence < last;
          node = node->next) {
+      ++visited_;
       if (node->epoch != epoch_ && !node->parked && node->description->op->effect) {
         add(node);
       }
@@ -93,11 +79,64 @@ class Selection {
   std::vector<Node*> in_order() && {
     std::sort(nodes_.begin(), nodes_.end(),
               [](Node* a, Node* b) { return a->sequence < b->sequence; });
+    static metrics::Counter& visited = metrics::counter("NodesVisited");
+    visited.add(static_cast<int64_t>(visited_));
     return std::move(nodes_);
   }
 
  private:
+  /// Recorded nodes that have the value among their operands, counted once for each.
+  static uint32_t readers_in_graph(const Value* value) {
+    return value->refs - value->readers - (value->owner ? 1 : 0);
+  }
+
+  static uint32_t count_reads(const Node* node, const Value* value) {
+    return static_cast<uint32_t>(std::count(node->operands.begin(), node->operands.end(), value));
+  }
+
+  /// Adds readers of `value`, of which none was recorded after `from`. These are mostly near: looks
+  /// for them backwards until all are found, as long as that takes no longer than an index does.
+  void add_readers(Value* value, Node* from, bool parked) {
+    uint32_t missing = readers_in_graph(value);
+    for (Node* node = from; node && missing > 0; node = node->previous) {
+      if (visited_ > 2 * (Program::instance().pending() + Program::instance().parked())) {
+        return add_readers_by_index(value, parked);
+      }
+      ++visited_;
+      if (const uint32_t reads = count_reads(node, value)) {
+        missing -= std::min(missing, reads);
+        if (parked || !node->parked) {
+          add(node);
+        }
+      }
+    }
+  }
+
+  void add_readers_by_index(const Value* value, bool parked) {
+    if (index_.empty()) {
+      for (Node* node = Program::instance().first(); node; node = node->next) {
+        ++visited_;
+        for (const Value* operand : node->operands) {
+          if (operand->refs > 1) {
+            index_.emplace_back(operand, node);
+          }
+        }
+      }
+      std::sort(index_.begin(), index_.end());
+    }
+    auto reader = std::lower_bound(index_.begin(), index_.end(),
+                                   std::pair<const Value*, Node*>(value, nullptr));
+    for (; reader != index_.end() && reader->first == value; ++reader) {
+      ++visited_;
+      if (parked || !reader->second->parked) {
+        add(reader->second);
+      }
+    }
+  }
+
   uint64_t epoch_;
+  size_t visited_ = 0;                                 // nodes looked at, for the choice of others
+  std::vector<std::pair<const Value*, Node*>> index_;  // who reads what, sorted; made when needed
   std::vector<Node*> nodes_;
   std::vector<Node*> stack_;
 };
@@ -146,9 +185,6 @@ std::vector<Node*> select_everything(std::optional<c10::DeviceIndex> device) {
 std::vector<Node*> select_for(const SyncRequest& request) {
   Selection selection;
   for (Value* value : request.values) {
-    if (value->failure) {
-      raise(*value->failure);
-    }
     selection.add(value);
     if (request.to_write) {
       selection.add_readers(value);
@@ -160,6 +196,15 @@ std::vector<Node*> select_for(const SyncRequest& request) {
 }
 
 }  // namespace
+
+std::shared_ptr<Failure> find_failure(const SyncRequest& request) {
+  for (const Value* value : request.values) {
+    if (value->failure) {
+      return value->failure;
+    }
+  }
+  return nullptr;
+}
 
 std::vector<Node*> select_nodes(const SyncRequest& request, bool inside_run) {
   std::vector<Node*> nodes =

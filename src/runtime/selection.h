@@ -3,12 +3,16 @@
 
 #include "ir/trace.h"
 
+#include <memory>
 #include <vector>
 
 namespace torch_lazy {
 
-/// Raises the error of an asked value that can never be computed. With `inside_run`, nodes that
-/// need the results of a flight that is being executed are left out.
+/// Why one of the asked values can never be computed; null: nothing is known. To be raised after
+/// unlocking.
+std::shared_ptr<Failure> find_failure(const SyncRequest& request);
+
+/// With `inside_run`, nodes that need the results of a flight that is being executed are left out.
 std::vector<Node*> select_nodes(const SyncRequest& request, bool inside_run);
 
 }  // namespace torch_lazy

@@ -2,6 +2,7 @@
 #include "runtime/watch.h"
 
 #include "base/hooks.h"
+#include "base/ranked_mutex.h"
 #include "base/scopes.h"
 #include "runtime/real_tensor.h"
 #include <torch_lazy/backend.h>
@@ -15,8 +16,8 @@
 namespace torch_lazy {
 namespace {
 
-std::mutex& watch_mutex() {
-  static auto* mutex = new std::mutex();
+RankedMutex& watch_mutex() {
+  static auto* mutex = new RankedMutex(Rank::watch);
   return *mutex;
 }
 
@@ -37,7 +38,7 @@ Watch* watch() {
 
 Watch::Watch() {
   generator_state_ = state_of_generator();
-  std::lock_guard<std::mutex> lock(watch_mutex());
+  std::lock_guard<RankedMutex> lock(watch_mutex());
   if (!current.load(std::memory_order_relaxed)) {
     active_ = true;
     of_this_thread = this;
@@ -51,7 +52,7 @@ Watch::~Watch() {
     return;
   }
   {
-    std::lock_guard<std::mutex> lock(watch_mutex());
+    std::lock_guard<RankedMutex> lock(watch_mutex());
     current = nullptr;
     of_this_thread = nullptr;
     keep_source_lines(false);
@@ -89,7 +90,7 @@ void Watch::add_upload(Value* value, const at::Tensor& source, const Layout& lay
 }
 
 std::string Watch::obstacle() const {
-  std::lock_guard<std::mutex> lock(watch_mutex());
+  std::lock_guard<RankedMutex> lock(watch_mutex());
   return obstacle_;
 }
 
@@ -98,7 +99,7 @@ void watch_obstacle(const std::string& what) {
     return;
   }
   const std::string line = hooks::source_line();  // not under the lock: it may take Python's
-  std::lock_guard<std::mutex> lock(watch_mutex());
+  std::lock_guard<RankedMutex> lock(watch_mutex());
   Watch* watch = current.load(std::memory_order_relaxed);
   if (watch && watch->obstacle_.empty()) {
     watch->obstacle_ = line.empty() ? what : what + " (" + line + ")";

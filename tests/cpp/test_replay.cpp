@@ -1,6 +1,7 @@
 // torch_lazy::compile, recordings and saved graphs from C++.
 #include "base/hash.h"
 #include "replay/recording.h"
+#include "replay/saved_form.h"
 #include <torch_lazy/compile.h>
 #include <torch_lazy/saved_graph.h>
 #include <torch_lazy/torch_lazy.h>
@@ -242,7 +243,7 @@ TEST_F(SavedGraphs, that_lie_do_no_harm) {
       const size_t at = 16 + (random >> 33) % (end - 16);
       bytes[at] = static_cast<char>(bytes[at] ^ (1 << (random >> 20) % 8));
     }
-    const Hash sum = hash_bytes(bytes, 1);
+    const Hash sum = hash_bytes(bytes, kGraphForm);
     bytes.append(reinterpret_cast<const char*>(sum.data()), sizeof(sum));
     write(bytes);
     try {

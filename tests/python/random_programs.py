@@ -262,15 +262,18 @@ def test_seed(seed, check=run_program):
 test_seed.__test__ = False  # not for pytest: test_random_programs.py is
 
 
-def worker(seeds, results):
+def run_seed(seed):
+    lines = generate(seed)
+    return run_program(lines, seed) if is_comparable(lines) else None
+
+
+def worker(seeds, results, run):
     for seed in seeds:
-        results.send(("start", seed, None))
-        lines = generate(seed)
-        results.send(("done", seed, run_program(lines, seed) if is_comparable(lines) else None))
+        results.send(("done", seed, run(seed)))
     results.send(("end", None, None))
 
 
-def run_seeds(seeds, jobs, report):
+def run_seeds(seeds, jobs, report, run=run_seed):
     """Runs the seeds in processes of their own: one that dies costs only its program."""
     context = multiprocessing.get_context("fork")
     running = {}
@@ -278,7 +281,7 @@ def run_seeds(seeds, jobs, report):
     def start(part):
         if part:
             receiver, sender = context.Pipe(duplex=False)
-            process = context.Process(target=worker, args=(part, sender))
+            process = context.Process(target=worker, args=(part, sender, run))
             process.start()
             sender.close()
             running[receiver] = [process, list(part)]
@@ -300,7 +303,7 @@ def run_seeds(seeds, jobs, report):
             if what == "end":
                 process.join()
                 del running[receiver]
-            elif what == "done":
+            else:
                 part.remove(seed)
                 report(seed, found)
 

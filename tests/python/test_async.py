@@ -60,6 +60,10 @@ import os, signal, sys, threading, time
 import torch
 import torch_lazy
 
+# Whoever started the tests may have told them to ignore it, as nohup and shells do.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+
 lib = torch.library.Library("torch_lazy_async_program", "FRAGMENT")
 
 def define(name, function):
@@ -483,6 +487,21 @@ def test_an_interrupt_of_an_operator_on_the_callers_thread():
     text = INTERRUPT.format(wait="y.cpu()", send=SEND_TO_MAIN, seconds=LONG)
     printed = output(text, TORCH_LAZY_ASYNC="0")
     assert printed == ["interrupted", "True", "True"]
+
+
+@pytest.mark.parametrize("wait", ["y.cpu()", "torch_lazy.sync([y])"])
+def test_a_signal_that_is_ignored_interrupts_nothing(wait):
+    printed = output(f"""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    def slow(x):
+        threading.Timer(0.2, os.kill, [os.getpid(), signal.SIGINT]).start()
+        time.sleep(0.5)
+        return x + 1
+    y = define("slow", slow)(torch.ones(2, device="lazy"))
+    {wait}
+    print(y.tolist() == [2, 2])
+    """)
+    assert printed == ["True"]
 
 
 def test_signals_are_handled_while_the_worker_is_busy(asynchronous, library):

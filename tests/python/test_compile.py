@@ -516,25 +516,24 @@ def test_a_counter_keeps_a_function_traced():
     assert replayed() == 0
 
 
-def test_a_hidden_number_is_named_with_its_line():
+def test_an_iterator_cannot_be_checked():
     hidden = iter(range(100))
     f = torch_lazy.compile(lambda x: x * next(hidden))
     x = torch.ones(1, device="lazy")
-    with pytest.warns(CompileWarning, match=r"the number \d given to aten::mul.*test_compile.py:"):
+    with pytest.warns(
+        CompileWarning, match=r"hidden is a range_iterator, whose content can change"
+    ):
         assert [f(x).item() for _ in range(8)] == list(range(8))
 
 
-def test_a_number_that_changes_late_is_found_by_the_check(monkeypatch):
-    """Nothing the program holds shows the change: the next check does."""
+def test_the_environment_is_checked(monkeypatch):
     monkeypatch.setenv("HIDDEN_NUMBER", "1")
     f = torch_lazy.compile(lambda x: x * int(os.environ["HIDDEN_NUMBER"]))
     x = torch.ones(1, device="lazy")
-    values = [f(x).item() for _ in range(14)]
+    assert [f(x).item() for _ in range(12)] == [1.0] * 12
+    assert replayed() > 0
     monkeypatch.setenv("HIDDEN_NUMBER", "5")
-    with pytest.warns(CompileWarning, match="Calls 9 to 15 were replayed as recorded"):
-        values += [f(x).item() for _ in range(20)]
-    assert values[-1] == 5
-    assert f.cache_info()[0]["replayed"] is False
+    assert [f(x).item() for _ in range(12)] == [5.0] * 12
 
 
 @pytest.mark.parametrize(

@@ -269,6 +269,39 @@ LIKE_EAGER = {
         nn.Linear(3, 2).state_dict()
     ),
     "unknown argument": lambda d: torch.add(x(d, 2), nothing=1),
+    # Dtypes that only the kernel refuses, with small tensors and with large ones.
+    "product of types": lambda d: x(d, 2, 2) @ x(d, 2, 2, dtype=torch.float64),
+    "large product of types": lambda d: x(d, 200, 200) @ x(d, 200, 200, dtype=torch.float64),
+    "bitwise of floats": lambda d: x(d, 2) & x(d, 2),
+    "bitwise of many floats": lambda d: x(d, 70000) & x(d, 70000),
+    "softmax of integers": lambda d: x(d, 2, dtype=torch.int64).softmax(0),
+    "comparison of complex numbers": lambda d: x(d, 2, dtype=torch.complex64) < 1,
+    "comparison of many complex numbers": lambda d: x(d, 70000, dtype=torch.complex64) < 1,
+    "aminmax of complex numbers": lambda d: torch.aminmax(x(d, 2, dtype=torch.complex64)),
+    "complex of mixed types": lambda d: torch.complex(x(d, 2), x(d, 2, dtype=torch.float64)),
+    "addr of integers with a float": lambda d: torch.addr(
+        *(x(d, *s, dtype=torch.int64) for s in ((2, 3), (2,), (3,))), beta=0.5
+    ),
+    "large addr of integers with a float": lambda d: torch.addr(
+        *(x(d, *s, dtype=torch.int64) for s in ((200, 300), (200,), (300,))), beta=0.5
+    ),
+    "mean into integers": lambda d: torch.mean(x(d, 3), 0, out=x(d, [], dtype=torch.int64)),
+    "delta of Huber's loss": lambda d: F.huber_loss(x(d, 2), x(d, 2), delta=-1.0),
+    "targets of a margin loss": lambda d: F.multi_margin_loss(
+        x(d, 5, 4), x(d, 4, dtype=torch.int64)
+    ),
+    "targets of a large margin loss": lambda d: F.multi_margin_loss(
+        x(d, 500, 400), x(d, 400, dtype=torch.int64)
+    ),
+    "interpolation of integers": lambda d: F.interpolate(
+        x(d, 1, 1, 4, 4, dtype=torch.int64), scale_factor=2, mode="bilinear"
+    ),
+    "large interpolation of integers": lambda d: F.interpolate(
+        x(d, 1, 3, 200, 200, dtype=torch.int64), scale_factor=2, mode="bilinear"
+    ),
+    "foreach of booleans": lambda d: torch._foreach_neg([x(d, 2, dtype=torch.bool)]),
+    "foreach of many booleans": lambda d: torch._foreach_neg([x(d, 70000, dtype=torch.bool)] * 100),
+    "approximation of gelu": lambda d: F.gelu(x(d, 2), approximate="other"),
 }
 
 
@@ -289,8 +322,7 @@ def test_like_eager(name):
     assert (lazy(2) + 1).tolist() == [2, 2]
 
 
-# What only the kernel knows (values, types it has no code for): raised when it runs, with eager's
-# message.
+# What only data tells: raised when it runs, with eager's message.
 WHEN_RUN = {
     "index out of range": lambda d: x(d, 3)[torch.tensor([1, 7], device=d)],
     "index_select out of range": lambda d: x(d, 3).index_select(0, torch.tensor([5], device=d)),
@@ -308,10 +340,6 @@ WHEN_RUN = {
     ),
     "probabilities out of range": lambda d: torch.bernoulli(x(d, 2) * 3),
     "labels of a binary loss": lambda d: F.binary_cross_entropy(x(d, 2) * 3, x(d, 2)),
-    "product of types": lambda d: x(d, 2, 2) @ x(d, 2, 2, dtype=torch.float64),
-    "bitwise of floats": lambda d: x(d, 2) & x(d, 2),
-    "softmax of integers": lambda d: x(d, 2, dtype=torch.int64).softmax(0),
-    "complex to real": lambda d: x(d, 2, dtype=torch.complex64) < 1,
     "overlapping copy": lambda d: (lambda t: t[1:].copy_(t[:-1]))(x(d, 4)),
     "repeat_interleave of negative counts": lambda d: x(d, 2).repeat_interleave(
         torch.tensor([-1, 2], device=d)
@@ -356,3 +384,43 @@ def test_check_mode_raises_at_the_call():
     index = torch.tensor([7], device="lazy")
     with torch_lazy.config.override(check=True), pytest.raises(IndexError):
         lazy(3)[index]
+
+
+def fails():
+    """A call that fails when it runs."""
+    return lazy(3)[torch.tensor([7], device="lazy")]
+
+
+def test_an_error_of_other_code_says_whose_it_is(nothing_pending):
+    """Raised where everything runs: the operator is named, and that the code there is innocent."""
+    bad = fails()
+    with pytest.raises(IndexError, match=r"(?s)raised by aten::index.*not to the code"):
+        torch_lazy.sync()
+    with pytest.raises(IndexError) as own:  # where its result is read, the code is not innocent
+        bad.cpu()
+    assert "not to the code" not in str(own.value)
+
+
+def test_an_error_of_a_reader_says_whose_it_is(nothing_pending):
+    """A read runs the pending readers of what it overwrites; one of them fails."""
+    x = lazy(3) * 1
+    bad = x[torch.tensor([7], device="lazy")]
+    x.add_(1)
+    with pytest.raises(
+        IndexError, match=r"(?s)raised by aten::index.*not to the code.*overwritten"
+    ):
+        x.cpu()
+    assert x.tolist() == [2, 2, 2]
+    del bad
+
+
+def test_an_error_in_the_background_says_whose_it_is(nothing_pending):
+    with torch_lazy.config.override(**{"async": "1", "source_lines": True}):
+        bad = fails()
+        torch_lazy.mark_step()
+        there = r"(?s)raised by aten::index.*test_errors\.py:\d+ fails.*not to the code"
+        with pytest.raises(IndexError, match=there):
+            (lazy(2) + 1).cpu()
+            torch_lazy.sync()
+        del bad
+    assert (lazy(2) + 1).tolist() == [2, 2]

@@ -138,6 +138,31 @@ def test_wrong_values(name, value, expected):
     assert _C.get_setting(name) == before
 
 
+def malformed():
+    """A value that each setting refuses, where there is one."""
+    for row in config.table():
+        try:
+            _C.set_setting(row.name, "no such value")
+        except ValueError:
+            yield row.name
+        else:
+            _C.set_setting(row.name, row.value)
+
+
+def test_a_malformed_variable_is_ignored_with_a_warning():
+    names = [name for name in malformed() if name != "LTC_TS_CUDA" and "SHAPES" not in name]
+    assert len(names) > 20
+    program = "for row in _C.settings(): print(row[0], repr(row[1]), repr(row[2]))"
+    result = run(f"import torch\n{program}", **dict.fromkeys(names, "no such value"))
+    assert result.returncode == 0, result.stderr
+    for name, value, default in (line.split(maxsplit=2) for line in result.stdout.splitlines()):
+        assert value == default, name
+    for name in names:
+        warnings = [line for line in result.stderr.splitlines() if f"setting {name} is" in line]
+        assert len(warnings) == 1, name
+        assert re.search(r"expected .*; the environment's value is ignored", warnings[0])
+
+
 def test_experiments():
     program = "print(*map(_C.experiment_enabled, ('a', 'b', 'ab')))"
     assert run(program, LTC_EXPERIMENTAL="a:ab").stdout == "True False True\n"

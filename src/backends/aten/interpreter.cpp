@@ -1,12 +1,16 @@
 // Executing nodes one by one.
 #include "backends/aten/interpreter.h"
 
+#include "base/hash.h"
+#include "base/warnings.h"
 #include "runtime/real_tensor.h"
+#include "runtime/wider.h"
 
 #include <ATen/ATen.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 
 #include <algorithm>
+#include <unordered_map>
 
 namespace torch_lazy {
 namespace {
@@ -45,19 +49,41 @@ Schedule Schedule::in_order(const Graph& g) {
   return schedule;
 }
 
-uint32_t Interpreter::view_of(uint32_t slot, const Layout& layout) {
-  // Tensors without elements are kept apart: eager takes one tensor given twice for an overlap.
-  const bool shareable =
-      std::find(layout.sizes.begin(), layout.sizes.end(), 0) == layout.sizes.end();
-  for (uint32_t view : views_of_slot_[slot]) {
-    if (shareable && *views_[view].layout == layout) {
-      return view;
+/// Makes views while instructions are written, and finds equal ones.
+class Interpreter::Views {
+ public:
+  explicit Views(Interpreter& interpreter) : interpreter_(interpreter) {}
+
+  uint32_t of(uint32_t slot, const Layout& layout) {
+    // Tensors without elements are kept apart: eager takes one tensor given twice for an overlap.
+    if (std::find(layout.sizes.begin(), layout.sizes.end(), 0) != layout.sizes.end()) {
+      return add(slot, layout);
     }
+    uint64_t hash = mix(slot, static_cast<uint64_t>(layout.offset));
+    for (int64_t size : layout.sizes) {
+      hash = mix(hash, static_cast<uint64_t>(size));
+    }
+    auto [candidate, end] = by_hash_.equal_range(hash);
+    for (; candidate != end; ++candidate) {
+      const View& view = interpreter_.views_[candidate->second];
+      if (view.slot == slot && *view.layout == layout) {
+        return candidate->second;
+      }
+    }
+    return by_hash_.emplace(hash, add(slot, layout))->second;
   }
-  views_.push_back({slot, &layout});
-  views_of_slot_[slot].push_back(static_cast<uint32_t>(views_.size() - 1));
-  return views_of_slot_[slot].back();
-}
+
+ private:
+  uint32_t add(uint32_t slot, const Layout& layout) {
+    interpreter_.views_.push_back({slot, &layout});
+    const auto view = static_cast<uint32_t>(interpreter_.views_.size() - 1);
+    interpreter_.views_of_slot_[slot].push_back(view);
+    return view;
+  }
+
+  Interpreter& interpreter_;
+  std::unordered_multimap<uint64_t, uint32_t> by_hash_;
+};
 
 Interpreter::Interpreter(std::shared_ptr<const Graph> graph, const Schedule& schedule)
     : graph_(std::move(graph)) {
@@ -69,6 +95,7 @@ Interpreter::Interpreter(std::shared_ptr<const Graph> graph, const Schedule& sch
       fresh_bytes_[parameter.slot] = parameter.nbytes;
     }
   }
+  Views views(*this);
   instructions_.resize(g.nodes.size());
   for (size_t i = 0; i < g.nodes.size(); ++i) {
     if (!schedule.called[i]) {
@@ -81,7 +108,7 @@ Interpreter::Interpreter(std::shared_ptr<const Graph> graph, const Schedule& sch
     for (size_t k = 0; k < node.operands.size(); ++k) {
       auto instead = schedule.instead.find({i, k});
       const uint32_t slot = instead == schedule.instead.end() ? node.operands[k] : instead->second;
-      instruction.operands.push_back(view_of(slot, d.operands[k]));
+      instruction.operands.push_back(views.of(slot, d.operands[k]));
     }
     for (const Write& write : d.writes) {
       const uint32_t base = node.operands[write.operand];
@@ -94,7 +121,7 @@ Interpreter::Interpreter(std::shared_ptr<const Graph> graph, const Schedule& sch
     for (size_t k = 0; k < d.fresh.size(); ++k) {
       int32_t slot = node.outputs[k];
       instruction.result_views.push_back(
-          slot < 0 ? -1 : static_cast<int32_t>(view_of(slot, d.fresh[k].layout)));
+          slot < 0 ? -1 : static_cast<int32_t>(views.of(slot, d.fresh[k].layout)));
     }
     // A slot that outlives the run keeps its storage.
     auto finished = [&](uint32_t slot) {
@@ -214,6 +241,10 @@ void Interpreter::execute(size_t index, Run& run, State& state) const {
   if (d.default_dtype != c10::get_default_dtype_as_scalartype()) {
     default_dtype.emplace(d.default_dtype);
   }
+  std::optional<DroppedWarnings> dropped;
+  if (!d.warnings.empty()) {
+    dropped.emplace(d.warnings);  // given at the call
+  }
   auto restore = [&] {
     for (auto& [slot, original] : saved) {
       forget(slot, state);
@@ -221,7 +252,8 @@ void Interpreter::execute(size_t index, Run& run, State& state) const {
     }
   };
   try {
-    d.op->handle.redispatchBoxed(c10::DispatchKeySet(real_key()), &state.stack);
+    call_real(*d.op, state.stack,
+              [&](torch::jit::Stack&) { push_arguments(instruction, run, state); });
     adopt(instruction, run, state);
   } catch (...) {
     restore();

@@ -69,7 +69,7 @@ class Interpreter {
   void push_arguments(const Instruction& instruction, Run& run, State& state) const;
   void adopt(const Instruction& instruction, Run& run, State& state) const;
   const at::Tensor& tensor(uint32_t view, Run& run, State& state) const;
-  uint32_t view_of(uint32_t slot, const Layout& layout);
+  class Views;
   void forget(uint32_t slot, State& state) const;
 
   std::shared_ptr<const Graph> graph_;

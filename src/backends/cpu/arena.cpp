@@ -1,5 +1,7 @@
 #include "backends/cpu/arena.h"
 
+#include "base/ranked_mutex.h"
+
 #include <c10/core/CPUAllocator.h>
 
 #include <iterator>
@@ -21,7 +23,7 @@ class ArenaPool {
 
   c10::DataPtr take(size_t bytes, size_t& capacity) {
     {
-      std::lock_guard<std::mutex> lock(mutex_);
+      std::lock_guard<RankedMutex> lock(mutex_);
       if (!free_.empty()) {
         auto [data, size] = std::move(free_.back());
         free_.pop_back();
@@ -36,12 +38,12 @@ class ArenaPool {
   }
 
   void give(c10::DataPtr data, size_t capacity) {
-    std::lock_guard<std::mutex> lock(mutex_);
+    std::lock_guard<RankedMutex> lock(mutex_);
     free_.emplace_back(std::move(data), capacity);
   }
 
  private:
-  std::mutex mutex_;
+  RankedMutex mutex_{Rank::memory};
   std::vector<std::pair<c10::DataPtr, size_t>> free_;
 };
 
@@ -54,7 +56,7 @@ class BlockPool {
   }
 
   void* take(size_t nbytes) {
-    std::lock_guard<std::mutex> lock(mutex_);
+    std::lock_guard<RankedMutex> lock(mutex_);
     auto it = free_.find(nbytes);
     if (it == free_.end()) {
       return nullptr;
@@ -65,14 +67,14 @@ class BlockPool {
   }
 
   void give(void* data, size_t nbytes) {
-    std::lock_guard<std::mutex> lock(mutex_);
+    std::lock_guard<RankedMutex> lock(mutex_);
     free_.emplace(nbytes, data);
   }
 
   /// Takes blocks out of the pool, of at least so many bytes together if there are any.
   std::vector<void*> remove(int64_t nbytes) {
     std::vector<void*> removed;
-    std::lock_guard<std::mutex> lock(mutex_);
+    std::lock_guard<RankedMutex> lock(mutex_);
     while (nbytes > 0 && !free_.empty()) {
       auto it = free_.lower_bound(static_cast<size_t>(nbytes));
       it = it == free_.end() ? std::prev(it) : it;
@@ -84,7 +86,7 @@ class BlockPool {
   }
 
  private:
-  std::mutex mutex_;
+  RankedMutex mutex_{Rank::memory};
   std::multimap<size_t, void*> free_;
 };
 

@@ -1,6 +1,8 @@
 #include "backends/cpu/kernel_library.h"
 
+#include "backends/cpu/compile_pool.h"
 #include "backends/cpu/kernel_store.h"
+#include "base/ranked_mutex.h"
 #include "base/settings.h"
 #include "codegen/codegen.h"
 #include <torch_lazy/metrics.h>
@@ -14,8 +16,10 @@
 #include <chrono>
 #include <filesystem>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <unordered_map>
+#include <utility>
 
 namespace torch_lazy {
 namespace {
@@ -83,7 +87,13 @@ Generator open_generator() {
 }
 
 const Generator& generator() {
+  static std::atomic<const Generator*> known{nullptr};
+  if (const Generator* opened = known.load(std::memory_order_acquire)) {
+    return *opened;
+  }
+  UsesCodeGenerator inside;
   static const Generator* instance = new Generator(open_generator());
+  known.store(instance, std::memory_order_release);
   return *instance;
 }
 
@@ -92,7 +102,10 @@ class Code : public LoadedKernel {
   explicit Code(tlc_code* code) : code_(code) {
     function = reinterpret_cast<codegen::Function>(generator().function(code));
   }
-  ~Code() override { generator().unload(code_); }
+  ~Code() override {
+    UsesCodeGenerator inside;
+    generator().unload(code_);
+  }
 
  private:
   tlc_code* code_;
@@ -141,10 +154,12 @@ KernelPtr make(const std::string& text) {
 class Library {
  public:
   std::vector<KernelPtr> find(const std::vector<std::string>& texts) {
+    generator();  // nobody opens it from inside
     std::vector<KernelPtr> result(texts.size());
+    std::vector<KernelPtr> surplus;  // freed after the lock
     std::vector<size_t> missing;
     {
-      std::lock_guard<std::mutex> lock(mutex_);
+      std::lock_guard<RankedMutex> lock(mutex_);
       std::unordered_map<std::string_view, size_t> asked;
       for (size_t i = 0; i < texts.size(); ++i) {
         auto it = kernels_.find(texts[i]);
@@ -157,9 +172,13 @@ class Library {
     std::atomic<size_t> next{0};
     std::mutex error_mutex;
     std::exception_ptr error;
+    const bool in_background = CompilePool::is_own_thread();
     auto work = [&] {
       for (size_t k = next++; k < missing.size(); k = next++) {
         try {
+          TORCH_CHECK(!in_background || !CompilePool::instance().is_finishing(),
+                      "torch-lazy: the process ends");
+          UsesCodeGenerator inside;
           result[missing[k]] = make(texts[missing[k]]);
         } catch (...) {
           std::lock_guard<std::mutex> lock(error_mutex);
@@ -167,11 +186,14 @@ class Library {
         }
       }
     };
-    const size_t helpers =
-        std::min<size_t>(missing.size(), std::max(1U, std::thread::hardware_concurrency()));
+    const size_t helpers = std::min(missing.size(), CompilePool::instance().helpers());
     std::vector<std::thread> threads;
-    for (size_t t = 1; t < helpers; ++t) {
-      threads.emplace_back(work);
+    try {
+      for (size_t t = 1; t < helpers; ++t) {
+        threads.emplace_back(work);
+      }
+    } catch (const std::system_error&) {
+      // those that are there do the work
     }
     work();
     for (std::thread& thread : threads) {
@@ -180,11 +202,11 @@ class Library {
     if (error) {
       std::rethrow_exception(error);
     }
-    std::lock_guard<std::mutex> lock(mutex_);
+    std::lock_guard<RankedMutex> lock(mutex_);
     for (size_t i : missing) {
       std::weak_ptr<const LoadedKernel>& known = kernels_[texts[i]];
       if (KernelPtr other = known.lock()) {
-        result[i] = other;
+        surplus.push_back(std::exchange(result[i], std::move(other)));
       } else {
         known = result[i];
       }
@@ -202,7 +224,7 @@ class Library {
   }
 
  private:
-  std::mutex mutex_;
+  RankedMutex mutex_{Rank::kernels};
   std::unordered_map<std::string, std::weak_ptr<const LoadedKernel>> kernels_;
 };
 

@@ -1,86 +1,40 @@
 #include "backends/cpu/tiered_plan.h"
 
 #include "backends/aten/aten_plan.h"
+#include "backends/cpu/compile_pool.h"
 #include "backends/cpu/cpu_plan.h"
 
 #include <ATen/Parallel.h>
 
-#include <sys/resource.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
-#include <atomic>
-#include <condition_variable>
-#include <cstdlib>
+#include <algorithm>
+#include <memory>
 #include <mutex>
 #include <thread>
 
 namespace torch_lazy {
 namespace {
 
-/// Compilations that threads of their own are busy with. The process does not end before they do:
-/// they use libraries that it takes down.
-class Background {
- public:
-  static Background& instance() {
-    static auto* background = new Background();
-    return *background;
-  }
-
-  template <typename Work>
-  void start(Work work) {
-    {
-      std::lock_guard<std::mutex> lock(mutex_);
-      ++running_;
-    }
-    std::thread([this, work = std::move(work)]() mutable {
-      // Whatever else there is to do comes first.
-      setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), 10);
-      work();
-      work = nullptr;
-      std::lock_guard<std::mutex> lock(mutex_);
-      --running_;
-      idle_.notify_all();
-    }).detach();
-  }
-
- private:
-  Background() : process_(getpid()) {
-    std::atexit([] { instance().finish(); });
-  }
-
-  void finish() {
-    if (getpid() == process_) {  // a forked child has none of the threads
-      std::unique_lock<std::mutex> lock(mutex_);
-      idle_.wait(lock, [&] { return running_ == 0; });
-    }
-  }
-
-  pid_t process_;
-  std::mutex mutex_;
-  std::condition_variable idle_;
-  int running_ = 0;
-};
-
-/// What a compilation in the background leaves.
-struct Job {
-  std::atomic<bool> done{false};
-  std::shared_ptr<Executable> plan;  // null: it failed
-};
-
 /// Null when the graph cannot be compiled; then PyTorch's kernels go on serving it.
 std::shared_ptr<Executable> try_compile(const std::shared_ptr<const Graph>& graph) {
   try {
     return make_cpu_plan(graph);
   } catch (const std::exception& error) {
-    TORCH_WARN_ONCE("torch-lazy: a graph is left to PyTorch's kernels: ", error.what());
+    if (!CompilePool::instance().is_finishing()) {
+      TORCH_WARN_ONCE("torch-lazy: a graph is left to PyTorch's kernels: ", error.what());
+    }
     return nullptr;
   }
 }
 
-bool has_spare_core() {
-  return static_cast<int>(std::thread::hardware_concurrency()) > at::get_num_threads();
+/// Cores that kernels leave.
+int spare_cores() {
+  return static_cast<int>(std::thread::hardware_concurrency()) - at::get_num_threads();
 }
+
+/// A compilation in the background and what it leaves.
+struct Job : CompileJob {
+  std::shared_ptr<Executable> plan;  // null: it failed
+};
 
 class TieredPlan : public Executable {
  public:
@@ -95,7 +49,15 @@ class TieredPlan : public Executable {
     plan_->run(run);
   }
 
-  std::string text() const override { return plan_->text(); }
+  /// Asked by any thread; plans change where they run.
+  std::string text() const override {
+    std::shared_ptr<Executable> plan;
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      plan = plan_;
+    }
+    return plan->text();
+  }
 
  private:
   /// Compiling costs milliseconds: a graph of a few operators has to come often to earn it.
@@ -103,31 +65,46 @@ class TieredPlan : public Executable {
 
   void consider() {
     if (job_) {
-      if (job_->done.load(std::memory_order_acquire)) {
+      const CompileJob::State state = job_->state.load(std::memory_order_acquire);
+      if (state == CompileJob::State::done) {
         settle(std::move(job_->plan));
+      }
+      if (state != CompileJob::State::waiting) {
         job_.reset();
       }
-    } else if (has_spare_core()) {
-      if (runs_ >= runs_before_compiling()) {
-        job_ = std::make_shared<Job>();
-        Background::instance().start(std::function<void()>([job = job_, graph = graph_] {
-          job->plan = try_compile(graph);
-          job->done.store(true, std::memory_order_release);
-        }));
-      }
-    } else if (runs_ > runs_before_compiling()) {
+      return;
+    }
+    bool in_background = spare_cores() > 0;
+    if (in_background && runs_ >= runs_before_compiling()) {
+      in_background = start_job();
+    }
+    if (!in_background && runs_ > runs_before_compiling()) {
       settle(try_compile(graph_));
     }
+  }
+
+  /// Where the queue is full, a later run asks again. False: there is no thread to be had.
+  bool start_job() {
+    auto job = std::make_shared<Job>();
+    job->work = [job = job.get(), graph = graph_] { job->plan = try_compile(graph); };
+    const auto answer =
+        CompilePool::instance().add(job, static_cast<size_t>(std::max(spare_cores(), 1)));
+    if (answer == CompilePool::Answer::accepted) {
+      job_ = std::move(job);
+    }
+    return answer != CompilePool::Answer::no_thread;
   }
 
   void settle(std::shared_ptr<Executable> plan) {
     settled_ = true;
     if (plan) {
-      plan_ = std::move(plan);
+      std::lock_guard<std::mutex> lock(mutex_);
+      plan_.swap(plan);  // the one before is freed after the lock
     }
   }
 
   std::shared_ptr<const Graph> graph_;
+  mutable std::mutex mutex_;  // of the pointer that comes next
   std::shared_ptr<Executable> plan_;
   std::shared_ptr<Job> job_;
   int runs_ = 0;

@@ -13,6 +13,7 @@
 #include <ATen/ops/index_meta_dispatch.h>
 #include <ATen/ops/index_put_ops.h>
 #include <ATen/ops/index_select_ops.h>
+#include <ATen/ops/isin_ops.h>
 #include <ATen/ops/masked_scatter_backward_ops.h>
 #include <ATen/ops/put_ops.h>
 #include <ATen/ops/searchsorted_ops.h>
@@ -39,6 +40,11 @@ Tensor embedding_dense_backward(const Tensor& grad, const Tensor& indices, SymIn
                                 bool) {
   check_index(indices);
   return empty({integer(count), grad.size(-1)}, grad.scalar_type());
+}
+
+// PyTorch's Meta kernel promises a vector without elements.
+Tensor isin_scalar(const Scalar&, const Tensor&, bool, bool) {
+  return empty({}, at::kBool);
 }
 
 Tensor index_select(const Tensor& self, int64_t dim, const Tensor& index) {
@@ -164,6 +170,7 @@ void add_indexing_layouts(LayoutRegistry& registry) {
   namespace ops = at::_ops;
   add_layout<ops::embedding>(registry, layout::embedding);
   add_layout<ops::embedding_dense_backward>(registry, layout::embedding_dense_backward);
+  add_layout<ops::isin_Scalar_Tensor>(registry, layout::isin_scalar);
   add_layout<ops::index_select>(registry, layout::index_select);
   add_layout<ops::index_put>(registry, layout::index_put);
   add_layout<ops::index_put_>(registry, layout::index_put_in_place);

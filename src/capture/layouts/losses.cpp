@@ -48,7 +48,8 @@ Tensor smooth_l1_loss_backward(const Tensor&, const Tensor& self, const Tensor& 
   return gradient(self, target);
 }
 
-Tensor huber_loss(const Tensor& self, const Tensor& target, int64_t reduction, double) {
+Tensor huber_loss(const Tensor& self, const Tensor& target, int64_t reduction, double delta) {
+  TORCH_CHECK(delta > 0, "huber_loss: delta");
   const Tensor loss = pointwise({self, target}, {.promotion = Promotion::common});
   return reduces(reduction) ? scalar_of(loss) : loss;
 }
@@ -113,8 +114,14 @@ Tensor nll_loss2d_backward(const Tensor&, const Tensor& self, const Tensor& targ
 }
 
 Tensor multi_margin_loss(const Tensor& self, const Tensor& target, const Scalar&, const Scalar&,
-                         MaybeTensor, int64_t reduction) {
+                         MaybeTensor weight, int64_t reduction) {
   TORCH_CHECK(self.numel() > 0 && self.dim() <= 2, "multi_margin_loss: dimensions");
+  TORCH_CHECK(target.dim() <= 1 && target.numel() == (self.dim() == 2 ? self.size(0) : 1),
+              "multi_margin_loss: targets");
+  TORCH_CHECK(target.scalar_type() == at::kLong, "multi_margin_loss: expected int64 targets");
+  TORCH_CHECK(!weight || !weight->defined() ||
+                  (weight->dim() <= 1 && weight->numel() == (self.dim() ? self.size(-1) : 1)),
+              "multi_margin_loss: weight");
   return reduces(reduction) ? scalar_of(self) : empty(target.sizes(), self.scalar_type());
 }
 
@@ -124,7 +131,7 @@ Tensor multi_margin_loss_backward(const Tensor&, const Tensor& self, const Tenso
 }
 
 Two multilabel_margin_loss_forward(const Tensor& self, const Tensor& target, int64_t reduction) {
-  TORCH_CHECK(self.dim() <= 2 && self.sizes() == target.sizes(),
+  TORCH_CHECK(self.dim() <= 2 && self.numel() > 0 && self.sizes() == target.sizes(),
               "multilabel_margin_loss: sizes differ");
   const bool one = reduces(reduction) || self.dim() <= 1;
   return {one ? scalar_of(self) : empty({self.size(0)}, self.scalar_type()),

@@ -84,11 +84,28 @@ Two max_pool3d_with_indices(const Tensor& self, IntArrayRef kernel, IntArrayRef 
     TORCH_CHECK(size > 0, "max_pool3d: the output would be empty");
   }
   const MemoryFormat format = self.suggest_memory_format();
+  if (self.dim() == 4) {
+    // Without a batch: the CPU keeps channels last of three dimensions, and refuses those of two.
+    const bool ambiguous =
+        std::find(self.sizes().begin(), self.sizes().end(), 1) != self.sizes().end();
+    TORCH_CHECK(format == MemoryFormat::Contiguous && (!ambiguous || self.is_contiguous()),
+                "max_pool3d: strides that are not known here");
+    auto channels_last = [](IntArrayRef s) {
+      return Sizes{1, s[2] * s[3] * s[0], s[3] * s[0], s[0]};
+    };
+    if (!ambiguous && self.strides() == IntArrayRef(channels_last(self.sizes()))) {
+      const Sizes strides = channels_last(sizes);
+      return {empty_strided(sizes, strides, self.scalar_type()),
+              empty_strided(sizes, strides, at::kLong)};
+    }
+  }
   return {empty(sizes, self.scalar_type(), format), empty(sizes, at::kLong, format)};
 }
 
 Tensor max_pool3d_with_indices_backward(const Tensor&, const Tensor& self, IntArrayRef, IntArrayRef,
                                         IntArrayRef, IntArrayRef, bool, const Tensor&) {
+  TORCH_CHECK(self.dim() == 5 || self.is_contiguous(),
+              "max_pool3d: strides that are not known here");
   return in_format_of(self, self.sizes());
 }
 

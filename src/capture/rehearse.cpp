@@ -1,0 +1,368 @@
+// Trials of calls, and what is remembered of them.
+#include "capture/rehearse.h"
+
+#include "base/hash.h"
+#include "base/metrics.h"
+#include "base/warnings.h"
+#include "capture/tensor.h"
+#include "runtime/real_tensor.h"
+#include <torch_lazy/backend.h>
+
+#include <ATen/ATen.h>
+#include <c10/util/ParallelGuard.h>
+
+#include <algorithm>
+#include <bitset>
+#include <mutex>
+#include <string_view>
+#include <unordered_map>
+
+namespace torch_lazy {
+namespace {
+
+constexpr int64_t kSmallBytes = 1 << 16;  // of all memory of a call, to be tried as it is
+constexpr size_t kSmallCount = 64;        // of its tensors
+constexpr int kTrials = 256;              // of one kind of call, each with other layouts
+constexpr size_t kKinds = 1 << 14;        // that are remembered
+
+// Elementwise operators that lack the tag. Layout functions check the shapes of these, so only
+// dtypes are left to try.
+constexpr std::string_view kElementwise[] = {
+    "aten::copy_",     "aten::fill_",      "aten::zero_",        "aten::clone",
+    "aten::_to_copy",  "aten::where",      "aten::floor_divide", "aten::floor_divide_",
+    "aten::remainder", "aten::remainder_", "aten::fmod",         "aten::fmod_",
+};
+
+// Operators that zeros make fail (a singular matrix, pivots that begin at one), or that do nothing
+// but what their layout function has checked.
+constexpr std::string_view kNotTried[] = {
+    "aten::_linalg_",
+    "aten::linalg_",
+    "aten::lu_",
+    "aten::cholesky",
+    "aten::triangular_solve",
+    "aten::ormqr",
+    "aten::_cholesky_solve_helper",
+    "aten::_scaled_dot_product",
+};
+
+bool is_elementwise(const OperatorInfo& op) {
+  return op.pointwise || std::find(std::begin(kElementwise), std::end(kElementwise),
+                                   op.operator_name.name) != std::end(kElementwise);
+}
+
+bool is_tried(const Call& call, const Description& description) {
+  const OperatorInfo& op = call.op;
+  return op.aten && description.makes_node() && !op.effect && real_device().is_cpu() &&
+         op.immediate == Immediate::no &&
+         std::none_of(std::begin(kNotTried), std::end(kNotTried), [&](std::string_view prefix) {
+           return op.operator_name.name.starts_with(prefix);
+         });
+}
+
+/// Whether the call can be tried as it is in no time.
+bool is_small(const Call& call, const Description& description) {
+  int64_t bytes = 0;
+  for (const at::Tensor* tensor : call.tensors) {
+    bytes += static_cast<int64_t>(tensor->storage().nbytes());
+  }
+  for (const FreshOutput& output : description.fresh) {
+    bytes += output.nbytes;
+  }
+  for (const Resize& resize : description.resizes) {
+    bytes += resize.nbytes;
+  }
+  return bytes <= kSmallBytes && call.tensors.size() <= kSmallCount;
+}
+
+/// Whether the attributes of the call may be sizes of a result that takes time to make.
+bool may_be_large(const Call& call) {
+  constexpr int64_t many = int64_t{1} << 20;  // elements
+  return std::any_of(call.arguments.begin(), call.arguments.end(), [](const c10::IValue& value) {
+    if (value.isInt()) {
+      return value.toInt() > many;
+    }
+    double product = 1;
+    if (value.isIntList()) {
+      for (int64_t size : value.toIntVector()) {
+        product *= static_cast<double>(std::max<int64_t>(size, 1));
+      }
+    }
+    return product > many;
+  });
+}
+
+/// What a trial with one element for each tensor depends on.
+Key kind_of(const Call& call) {
+  Key kind;
+  kind.push_back(call.key[0]);  // the operator
+  kind.push_back(call.key[1]);  // switches of the process
+  auto put_tensor = [&](const at::Tensor& tensor) {
+    const uint64_t word =
+        !tensor.defined()
+            ? 1
+            : 2 | static_cast<uint64_t>(tensor.scalar_type()) << 8 |
+                  static_cast<uint64_t>(tensor.unsafeGetTensorImpl()->is_wrapped_number()) << 16 |
+                  static_cast<uint64_t>(tensor.dim()) << 24;
+    if (kind.size() == 2 || kind.back() != word) {  // a list of many tensors of one dtype
+      kind.push_back(word);
+    }
+  };
+  for (const c10::IValue& value : call.arguments) {
+    kind.push_back(0);
+    if (value.isTensor()) {
+      put_tensor(value.toTensor());
+    } else if (value.isTensorList() || value.isOptionalTensorList()) {
+      for (const c10::IValue& element : value.toListRef()) {
+        put_tensor(element.isNone() ? at::Tensor() : element.toTensor());
+      }
+    } else if (value.isInt()) {  // a dtype, perhaps
+      kind.push_back(4 | static_cast<uint64_t>(value.toInt()) << 8);
+    } else if (value.isBool()) {
+      kind.push_back(5 | static_cast<uint64_t>(value.toBool()) << 8);
+    } else if (value.isScalar()) {
+      kind.push_back(6 | static_cast<uint64_t>(value.toScalar().type()) << 8);
+    } else if (value.isString()) {
+      kind.push_back(std::hash<std::string>()(value.toStringRef()));
+    } else {
+      kind.push_back(value.isNone() ? 3 : 7);
+    }
+  }
+  return kind;
+}
+
+/// What is known of a kind of call.
+struct Known {
+  int trials = 0;        // with layouts of calls
+  bool refuted = false;  // trials fail though calls work
+  bool dtypes = false;   // its dtypes have been tried
+  Warnings warnings;     // that belong to its dtypes
+};
+
+struct HashKey {
+  size_t operator()(const Key& key) const { return hash_words(key); }
+};
+
+struct Kinds {
+  std::mutex mutex;
+  std::unordered_map<Key, Known, HashKey> known;
+
+  static Kinds& instance() {
+    static auto* kinds = new Kinds();
+    return *kinds;
+  }
+
+  Known find(const Key& kind) {
+    std::lock_guard<std::mutex> lock(mutex);
+    const auto found = known.find(kind);
+    return found == known.end() ? Known() : found->second;
+  }
+
+  template <typename Change>
+  void change(const Key& kind, Change change) {
+    std::lock_guard<std::mutex> lock(mutex);
+    if (known.size() >= kKinds) {
+      known.clear();
+    }
+    change(known[kind]);
+  }
+};
+
+/// Arguments over scratch memory.
+class Scratch {
+ public:
+  /// `one_element`: of each tensor, instead of all. `instead`: floats where tensors have this
+  /// dtype.
+  explicit Scratch(const Call& call, bool one_element,
+                   std::optional<at::ScalarType> instead = std::nullopt)
+      : call_(call), one_element_(one_element), instead_(instead) {}
+
+  Stack arguments() {
+    Stack stack;
+    for (size_t i = 0; i < call_.arguments.size(); ++i) {
+      const c10::IValue& value = call_.arguments[i];
+      const bool written = call_.op.arguments[i].written;
+      if (value.isTensor()) {
+        stack.emplace_back(tensor(value.toTensor(), written));
+      } else if (value.isTensorList()) {
+        c10::List<at::Tensor> list;
+        for (const c10::IValue& element : value.toListRef()) {
+          list.push_back(tensor(element.toTensor(), written));
+        }
+        stack.emplace_back(std::move(list));
+      } else if (value.isOptionalTensorList()) {
+        c10::List<std::optional<at::Tensor>> list;
+        for (const c10::IValue& element : value.toListRef()) {
+          list.push_back(element.isNone()
+                             ? std::nullopt
+                             : std::optional<at::Tensor>(tensor(element.toTensor(), written)));
+        }
+        stack.emplace_back(std::move(list));
+      } else if (value.isDevice() && value.toDevice().type() == at::kLazy) {
+        stack.emplace_back(real_device());
+      } else {
+        stack.push_back(value);
+      }
+    }
+    return stack;
+  }
+
+ private:
+  at::Tensor tensor(const at::Tensor& original, bool written) {
+    if (!original.defined() || (!is_lazy(original) && original.dim() == 0)) {
+      return original;
+    }
+    if (one_element_) {
+      const at::ScalarType dtype =
+          original.scalar_type() == instead_ ? at::kFloat : original.scalar_type();
+      return one_element(dtype, original.dim(), written);
+    }
+    if (!is_lazy(original)) {
+      return original;
+    }
+    return real_tensor(storage_like(original.storage()), Layout::of(original));
+  }
+
+  /// One tensor stands for all of its dtype that are read: lists are long.
+  at::Tensor one_element(at::ScalarType dtype, int64_t rank, bool written) {
+    for (const at::Tensor& made : read_) {
+      if (!written && made.scalar_type() == dtype && made.dim() == rank) {
+        return made;
+      }
+    }
+    const c10::SmallVector<int64_t, 6> sizes(static_cast<size_t>(rank), 1);
+    const at::TensorOptions options = at::TensorOptions().dtype(dtype).device(real_device());
+    // Integers cannot be divided by zero; an index cannot be one.
+    at::Tensor made =
+        is_elementwise(call_.op) ? at::ones(sizes, options) : at::zeros(sizes, options);
+    if (!written) {
+      read_.push_back(made);
+    }
+    return made;
+  }
+
+  c10::Storage storage_like(const c10::Storage& original) {
+    for (const auto& [from, to] : storages_) {
+      if (from == original.unsafeGetStorageImpl()) {
+        return to;
+      }
+    }
+    c10::Storage storage = at::zeros({static_cast<int64_t>(original.nbytes())},
+                                     at::TensorOptions().dtype(at::kByte).device(real_device()))
+                               .storage();
+    storages_.emplace_back(original.unsafeGetStorageImpl(), storage);
+    return storage;
+  }
+
+  const Call& call_;
+  bool one_element_;
+  std::optional<at::ScalarType> instead_;
+  std::vector<at::Tensor> read_;
+  std::vector<std::pair<const c10::StorageImpl*, c10::Storage>> storages_;
+};
+
+/// Whether the real operator takes the arguments.
+bool works(const Call& call, Scratch scratch, Warnings& warnings) {
+  CollectedWarnings collected;
+  c10::ParallelGuard alone(true);
+  try {
+    BelowEverything below;
+    Stack stack = scratch.arguments();
+    call.op.handle.redispatchBoxed(c10::DispatchKeySet(real_key()), &stack);
+  } catch (const std::exception&) {
+    return false;
+  }
+  warnings = std::move(collected.warnings);
+  return true;
+}
+
+/// A trial that also tells warnings of every call from those that PyTorch gives once in a process:
+/// the latter are given now.
+bool try_call(const Call& call, bool one_element, Warnings& warnings) {
+  static metrics::Counter& tried = metrics::counter("CallsRehearsed");
+  tried.add();
+  Warnings first;
+  if (!works(call, Scratch(call, one_element), first)) {
+    return false;
+  }
+  if (!first.empty()) {
+    works(call, Scratch(call, one_element), warnings);
+    for (const c10::Warning& warning : first) {
+      if (!contains(warnings, warning)) {
+        c10::warn(warning);
+      }
+    }
+  }
+  return true;
+}
+
+/// Whether operators of this kind take these dtypes, as far as one element can tell.
+bool takes_dtypes(const Call& call, Warnings& warnings) {
+  if (try_call(call, /*one_element=*/true, warnings)) {
+    if (!is_elementwise(call.op)) {
+      warnings.clear();  // of shapes, perhaps
+    }
+    return true;
+  }
+  if (is_elementwise(call.op)) {
+    return false;
+  }
+  // One element may be too few for the attributes. If it passes with floats in place of some
+  // dtype, that was at fault.
+  std::bitset<64> tried;
+  tried.set(static_cast<size_t>(at::kFloat));
+  for (const at::Tensor* tensor : call.tensors) {
+    const at::ScalarType dtype = tensor->scalar_type();
+    Warnings ignored;
+    if (!tried[static_cast<size_t>(dtype)] &&
+        works(call, Scratch(call, /*one_element=*/true, dtype), ignored)) {
+      return false;
+    }
+    tried.set(static_cast<size_t>(dtype));
+  }
+  return true;
+}
+
+}  // namespace
+
+Rehearsal::Rehearsal(const Call& call, Description& description) {
+  if (!is_tried(call, description)) {
+    return;
+  }
+  kind_ = kind_of(call);
+  Kinds& kinds = Kinds::instance();
+  const Known known = kinds.find(kind_);
+  if (known.refuted) {
+    return;
+  }
+  Warnings warnings;
+  if (!is_elementwise(call.op) && is_small(call, description) && known.trials < kTrials) {
+    passed_ = try_call(call, /*one_element=*/false, warnings);
+    kinds.change(kind_, [](Known& now) { ++now.trials; });
+  } else if (known.dtypes) {
+    warnings = known.warnings;
+  } else if (!call.tensors.empty() && !may_be_large(call)) {
+    passed_ = takes_dtypes(call, warnings);
+    if (passed_) {
+      kinds.change(kind_, [&](Known& now) {
+        now.dtypes = true;
+        now.warnings = warnings;
+      });
+    }
+  }
+  add_new(description.warnings, std::move(warnings));
+}
+
+void Rehearsal::refute() const {
+  static metrics::Counter& refuted = metrics::counter("RehearsalsRefuted");
+  refuted.add();
+  Kinds::instance().change(kind_, [](Known& now) { now.refuted = true; });
+}
+
+void warn_again(const Description& description) {
+  for (const c10::Warning& warning : description.warnings) {
+    c10::warn(warning);
+  }
+}
+
+}  // namespace torch_lazy

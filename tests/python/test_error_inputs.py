@@ -1,0 +1,159 @@
+"""Calls that eager refuses whatever the data is: refused at the call, with eager's type. Samples
+are those of PyTorch's operator tests, and foreach operators with dtypes that they do not take."""
+
+import warnings
+
+import pytest
+import torch
+from comparing import DEVICE
+from torch.testing._internal.common_methods_invocations import (
+    foreach_binary_op_db,
+    foreach_other_op_db,
+    foreach_pointwise_op_db,
+    foreach_reduce_op_db,
+    foreach_unary_op_db,
+    op_db,
+)
+from torch.utils._pytree import tree_map
+
+pytestmark = pytest.mark.skipif(DEVICE.type != "lazy", reason="what is refused at the call")
+
+if DEVICE.type == "lazy":
+    import torch_lazy
+
+WITH_ERRORS = [op for op in op_db if op.error_inputs_func is not None]
+FOREACH = (
+    foreach_unary_op_db
+    + foreach_binary_op_db
+    + foreach_pointwise_op_db
+    + foreach_reduce_op_db
+    + foreach_other_op_db
+)
+DTYPES = (
+    torch.bool,
+    torch.uint8,
+    torch.int64,
+    torch.float16,
+    torch.float64,
+    torch.complex64,
+)
+
+
+def error_of(call):
+    try:
+        call()
+    except Exception as error:
+        return type(error)
+    return None
+
+
+def name_of(op):
+    return op.name + (f".{op.variant_test_name}" if op.variant_test_name else "")
+
+
+@pytest.mark.parametrize("op", WITH_ERRORS, ids=name_of)
+def test_error_inputs(op):
+    different = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        samples = zip(op.error_inputs("cpu"), op.error_inputs("lazy"), strict=True)
+        for number, (cpu, lazy) in enumerate(samples):
+            expected, actual = (
+                error_of(lambda s=s.sample_input: op(s.input, *s.args, **s.kwargs))
+                for s in (cpu, lazy)
+            )
+            if expected != actual:
+                different.append((number, expected, actual))
+    assert not different
+
+
+def converted(sample, base, dtype, device):
+    def convert(value):
+        if not isinstance(value, torch.Tensor):
+            return value
+        value = value.detach()
+        return (value.to(dtype) if value.dtype == base else value).to(device)
+
+    return tree_map(convert, (sample.input, sample.args, sample.kwargs))
+
+
+def refused_late(op, base):
+    """Dtypes of which eager says at the call that it does not take them, and lazy later."""
+    late = []
+    sample = next(iter(op.sample_inputs("cpu", base)), None)
+    for dtype in DTYPES if sample else ():
+        input, args, kwargs = converted(sample, base, dtype, "cpu")
+        if error_of(lambda: op(input, *args, **kwargs)) is None:  # noqa: B023
+            continue
+        input, args, kwargs = converted(sample, base, dtype, "lazy")
+        if error_of(lambda: op(input, *args, **kwargs)) is None:  # noqa: B023
+            late.append(dtype)
+    return late
+
+
+@pytest.mark.parametrize("op", FOREACH, ids=name_of)
+def test_dtypes(op):
+    base = torch.float32 if op.supports_dtype(torch.float32, "cpu") else torch.int64
+    if not op.supports_dtype(base, "cpu"):
+        pytest.skip("takes neither float32 nor int64")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert not refused_late(op, base)
+
+
+def messages(call):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        call()
+    return [str(w.message).replace("lazy:0", "cpu") for w in caught]
+
+
+def x(device, *size, **kwargs):
+    return torch.ones(*size, device=device, **kwargs)
+
+
+WARNINGS = {
+    "resized out": lambda d: torch.add(x(d, 3), 1, out=x(d, 2)),
+    "resized out of a reduction": lambda d: torch.sum(x(d, 3, 2), 0, out=x(d, 3)),
+    "resized out of a matmul": lambda d: torch.mm(x(d, 3, 2), x(d, 2, 3), out=x(d, 2)),
+    "resized large out": lambda d: torch.add(x(d, 70000), 1, out=x(d, 2)),
+    "resized out of cat": lambda d: torch.cat([x(d, 3), x(d, 3)], out=x(d, 2)),
+    "resized out of index_select": lambda d: torch.index_select(
+        x(d, 3), 0, x(d, 2, dtype=torch.int64), out=x(d, 1)
+    ),
+    "var of one": lambda d: x(d, 1).var(),
+    "std of one": lambda d: x(d, 3, 1).std(1),
+    "var_mean of none": lambda d: torch.var_mean(x(d, 0), 0),
+    "sizes of a loss": lambda d: torch.nn.functional.mse_loss(x(d, 2), x(d, 2, 1)),
+}
+
+
+@pytest.mark.parametrize("name", WARNINGS)
+def test_warnings(name):
+    """Those of eager, at the call, at every call, and not again when the value is computed."""
+    expected = messages(lambda: WARNINGS[name]("cpu"))
+    results = []
+    for _ in range(2):
+        assert messages(lambda: results.append(WARNINGS[name]("lazy"))) == expected
+    assert messages(lambda: [torch_lazy.sync(), results.clear()]) == []
+
+
+def test_a_warning_of_a_process_is_given_once():
+    """A complex number that becomes a real one: eager warns the first time."""
+    torch.set_warn_always(True)
+    try:
+        assert len(messages(lambda: x("lazy", 2, dtype=torch.complex64).float())) == 1
+    finally:
+        torch.set_warn_always(False)
+    assert messages(lambda: torch_lazy.sync()) == []
+
+
+def test_what_zeros_fail_is_recorded_all_the_same(nothing_pending):
+    """Division by zero depends on data: such calls are recorded, and fail when they run."""
+    two = x("lazy", 3, dtype=torch.int64) + 1
+    zero = two - 2
+    quotients = [torch.floor_divide(two, zero), two % zero, torch.fmod(two, zero)]
+    assert not torch_lazy.metrics.fallbacks()
+    for quotient in quotients:
+        with pytest.raises(RuntimeError, match="ZeroDivisionError"):
+            quotient.cpu()
