@@ -1,9 +1,8 @@
 """torch_lazy.compile: a function that is recorded a few times and then replayed without Python.
 
 The function may be a whole training step. A call is recognised by its arguments (signature). What
-it reads and writes besides them is found from the recording. Two calls in a row with equal
-recordings are believed; what they depend on in the program's objects is checked before every
-replay, and at calls 8, 16, 32, ... the function is run and compared again.
+it reads and writes besides them is found from the recording. Here a call is recorded; which calls
+are, and which are replayed, is decided in C++ (src/replay/history.h).
 """
 
 import collections
@@ -12,8 +11,8 @@ import functools
 import gc
 import warnings
 import weakref
-from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import torch
 from torch.utils._pytree import tree_leaves
@@ -22,13 +21,9 @@ from torch_lazy import _C
 from torch_lazy.device_steps import StepsOnDevice, keep_steps_on_device
 from torch_lazy.host_reads import HostReads, load_modes
 from torch_lazy.observe import Observed, Observer, merged
-from torch_lazy.rates import RateWatch, constant, evaluate, fix_rates
+from torch_lazy.rates import RateWatch, fix_rates
 from torch_lazy.reach import WRAPPERS, Reach, reach_of
 from torch_lazy.results import Shape, leaf_difference
-
-_REPLAYED, _INLINE, _TRACED, _VERIFIED = range(4)
-_ATTEMPTS = 5
-"""Calls of one signature within which two in a row have to be alike."""
 
 _OTHER_CALL = (
     "it changes the tree of its arguments, or leaves a mode such as no_grad on; do that outside of "
@@ -38,39 +33,46 @@ _OTHER_CALL = (
 _OBSERVED = 4
 """Recorded calls from which it is expected what the next one will use."""
 
-_VARIANTS = 8
-"""Recordings of one signature: for training and evaluation, with and without gradients."""
-
 
 class CompileWarning(UserWarning):
     """A compiled function is not replayed, or was replayed where it should not have been."""
 
 
-class Attempt(NamedTuple):
-    """One recorded call."""
+class Attempt:
+    """One recorded call, as far as it is compared with others."""
 
-    recording: Any
-    reach: Reach
-    leaves: list[Any]
-    """Of its result; tensors on the device are left out."""
-    is_tensor: list[bool]
-    shape: Shape
-    obstacle: str
-    learning_rates: list[float]
-    fixed_rates: list[str]
-    """By rate: why another one means another recording; empty: it is followed."""
-    formulas: list[Any]
-    """What the program made of the rates and gave to operators."""
+    def __init__(self, reach: Reach, leaves: list[Any], shape: Shape, rates: RateWatch) -> None:
+        self.reach = reach
+        self.shape = shape
+        self.is_tensor = [_is_lazy(leaf) for leaf in leaves]
+        self.leaves = [
+            None if lazy else leaf for leaf, lazy in zip(leaves, self.is_tensor, strict=True)
+        ]
+        """Of its result; tensors on the device are left out."""
+        self.learning_rates = rates.rates
+        self.fixed_rates = rates.fixed
 
-
-class History:
-    """What is known of the calls with one signature."""
-
-    def __init__(self) -> None:
-        self.attempts = 0
-        self.last: Attempt | None = None
-        self.given_up = ""
-        """Why the function is called each time; empty: it may yet be replayed."""
+    def difference(self, before: "Attempt") -> str:
+        """In what it differs from a call before, besides what was recorded; empty: in nothing."""
+        for x, y, a, b in zip(
+            before.learning_rates,
+            self.learning_rates,
+            before.fixed_rates,
+            self.fixed_rates,
+            strict=False,
+        ):
+            if x != y and (a or b):
+                return f"a learning rate has changed that replays cannot follow: {max(a, b)}"
+        changed = self.reach.same_guards(before.reach)
+        if changed:
+            return f"{changed} between calls"
+        if before.shape != self.shape or before.is_tensor != self.is_tensor:
+            return "its results have another structure"
+        for x, y in zip(before.leaves, self.leaves, strict=True):
+            reason = leaf_difference(x, y)
+            if reason:
+                return reason
+        return ""
 
 
 class CompiledFunction:
@@ -95,17 +97,13 @@ class CompiledFunction:
         self._observed: collections.deque[Observed] = collections.deque(maxlen=_OBSERVED)
         self._optimizers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
         """Those that count their steps on the device."""
-        self._said_new_objects = False
+        self._said_new_object = False
         self._calls = _C.CompiledCalls(cache_size)
         self._call = self._calls.call
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        outcome, value, variant = self._call(args, kwargs)
-        if outcome == _REPLAYED:
-            return value
-        if outcome == _INLINE:
-            return self.function(*args, **kwargs)
-        return self._trace(value, variant, args, kwargs)
+        result, task = self._call(args, kwargs)
+        return result if task is None else self._trace(task, args, kwargs)
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         """As a method: bound to its object, whose state is found like that of a closure."""
@@ -115,20 +113,17 @@ class CompiledFunction:
 
     def cache_info(self) -> list[dict[str, Any]]:
         """A row for each signature: its tensors, calls, whether it is replayed, and if not why."""
-        rows = []
-        for signature in self._calls.signatures:
-            history = signature.record or History()
-            rows.append(
-                {
-                    "signature": signature.text,
-                    "recorded": history.attempts,
-                    "replayed": bool(signature.variants),
-                    "calls": sum(variant.calls for variant in signature.variants),
-                    "operators": [variant.recording.nodes for variant in signature.variants],
-                    "reason": history.given_up or (history.last.obstacle if history.last else ""),
-                }
-            )
-        return rows
+        return [
+            {
+                "signature": signature.text,
+                "recorded": signature.attempts,
+                "replayed": bool(signature.recordings),
+                "calls": signature.calls,
+                "operators": [recording.nodes for recording in signature.recordings],
+                "reason": signature.reason,
+            }
+            for signature in self._calls.signatures
+        ]
 
     def cache_clear(self) -> None:
         """Forgets all recordings; the next calls are recorded anew."""
@@ -143,34 +138,27 @@ class CompiledFunction:
             is_compiling=self._is_compiling,
         )
 
-    def variant_for(self, args: tuple[Any, ...], **kwargs: Any) -> Any:
-        """The recording that a call with these arguments would replay; None: there is none."""
-        return self._calls.variant(args, kwargs)
+    def trusted_call(self, args: tuple[Any, ...], **kwargs: Any) -> Any:
+        """What a call with these arguments would replay; None: nothing."""
+        return self._calls.trusted_call(args, kwargs)
 
     # ---- Recording -------------------------------------------------------------------------------
 
-    def _trace(self, signature: Any, variant: Any, args: Any, kwargs: Any) -> Any:
-        history = signature.record
-        if history is None:
-            history = signature.record = History()
-            if signature.obstacle:
-                history.given_up = signature.obstacle
-                if not self._said_new_objects:
-                    self._said_new_objects = True
-                    self._give_up(signature, history, signature.obstacle)
-        if history.given_up:
+    def _trace(self, task: Any, args: Any, kwargs: Any) -> Any:
+        signature = task.signature
+        if signature is not None and signature.is_new_object and not self._said_new_object:
+            self._said_new_object = True
+            self._say_given_up(signature, signature.reason)
+        if not task.records:
             with StepsOnDevice(self._optimizers):
                 return self.function(*args, **kwargs)
-        result, attempt = self._record(signature, args, kwargs)
-        if attempt.recording.untimely:
-            return result  # says nothing about the function
-        if variant is not None:
-            self._verify(signature, history, variant, attempt)
-        else:
-            self._consider(signature, history, attempt)
+        result, call = self._record(signature, args, kwargs)
+        given_up = task.judge(call)
+        if given_up:
+            self._say_given_up(signature, given_up)
         return result
 
-    def _record(self, signature: Any, args: Any, kwargs: Any) -> tuple[Any, Attempt]:
+    def _record(self, signature: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
         arguments = _C.call_tensors(args, kwargs)
         load_modes()
         expected = merged(self._observed)
@@ -216,13 +204,18 @@ class CompiledFunction:
                 "; if that line leaves the read out under torch.compile, "
                 "torch_lazy.compile(..., is_compiling=True) helps"
             )
-        is_tensor = [_is_lazy(leaf) for leaf in leaves]
-        kept = [None if lazy else leaf for leaf, lazy in zip(leaves, is_tensor, strict=True)]
         fix_rates(after, rates.fixed)
-        made = list(rates.formulas)
-        return result, Attempt(
-            recording, after, kept, is_tensor, shape, obstacle, rates.rates, rates.fixed, made
-        )
+        attempt = Attempt(after, leaves, shape, rates)
+        call = _C.RecordedCall(recording, attempt)
+        call.obstacle = obstacle
+        call.guards = after.guards
+        call.slots = list(after.tensors.values())
+        call.slot_hosts = list(after.hosts.values())
+        call.results = attempt.leaves
+        call.is_tensor = attempt.is_tensor
+        call.rebuild = None if shape.is_leaf() else shape.rebuild()
+        call.set_sources(*rates.sources())
+        return result, call
 
     def _donated(self, args: Any, kwargs: Any, known: list[torch.Tensor]) -> list[int]:
         places = {id(tensor): i for i, tensor in reversed(list(enumerate(known)))}
@@ -238,54 +231,13 @@ class CompiledFunction:
             donated += [places[id(leaf)] for leaf in tree_leaves(value) if id(leaf) in places]
         return donated
 
-    # ---- Trust -----------------------------------------------------------------------------------
-
-    def _consider(self, signature: Any, history: History, attempt: Attempt) -> None:
-        history.attempts += 1
-        last, history.last = history.last, attempt
-        reason = attempt.obstacle
-        if not reason and last is not None and not last.obstacle:
-            rule = None
-            reason = _difference(last, attempt)
-            if not reason:
-                reason, rule = _explain_numbers(last, attempt, None)
-            if not reason:
-                variant = _make_variant(attempt)
-                variant.numbers = rule
-                signature.variants = [variant, *signature.variants][:_VARIANTS]
-                history.attempts = 0
-                history.last = None
-                return
-        if history.attempts >= _ATTEMPTS:
-            self._give_up(signature, history, reason or "no two calls in a row were alike")
-
-    def _verify(self, signature: Any, history: History, variant: Any, attempt: Attempt) -> None:
-        recorded: Attempt = variant.attempt
-        reason = attempt.obstacle or _difference(recorded, attempt)
-        rule = variant.numbers
-        if not reason:
-            reason, rule = _explain_numbers(recorded, attempt, rule)
-        if not reason:
-            if rule is not variant.numbers:
-                _set_attempt(variant, attempt)
-                variant.numbers = rule
-            return
-        signature.variants = [v for v in signature.variants if v is not variant]
-        since = variant.calls // 2 if variant.calls >= 8 else 0
-        replayed = (
-            f" Calls {since + 1} to {variant.calls - 1} were replayed as recorded." if since else ""
-        )
-        self._give_up(signature, history, reason, replayed)
-
-    def _give_up(self, signature: Any, history: History, reason: str, more: str = "") -> None:
-        history.given_up = reason
-        history.last = None
+    def _say_given_up(self, signature: Any, reason: str) -> None:
         name = getattr(self, "__qualname__", repr(self.function))
         warnings.warn(
-            f"torch_lazy.compile: {name}{signature.text} is not replayed: {reason}.{more} "
+            f"torch_lazy.compile: {name}{signature.text} is not replayed: {reason}. "
             f"It runs as it would without compile.",
             CompileWarning,
-            stacklevel=5,
+            stacklevel=4,
         )
 
 
@@ -298,118 +250,6 @@ def _finish(recorder: Any, leaves: list[Any]) -> Any:
     if any(graphs):
         gc.collect()  # graphs of autograd in reference cycles hold tensors
     return recorder.finish(tensors, graphs)
-
-
-# ---- Comparing calls -----------------------------------------------------------------------------
-
-
-def _difference(a: Attempt, b: Attempt) -> str:
-    """In what two calls differ, numbers aside; empty: in nothing."""
-    for x, y, fixed in zip(
-        a.learning_rates, b.learning_rates, map(max, a.fixed_rates, b.fixed_rates), strict=False
-    ):
-        if fixed and x != y:
-            return f"a learning rate has changed that replays cannot follow: {fixed}"
-    changed = b.reach.same_guards(a.reach)
-    if changed:
-        return f"{changed} between calls"
-    if a.shape != b.shape or a.is_tensor != b.is_tensor:
-        return "its results have another structure"
-    for x, y in zip(a.leaves, b.leaves, strict=True):
-        reason = leaf_difference(x, y)
-        if reason:
-            return reason
-    return _C.recording_difference(a.recording, b.recording)
-
-
-def _explain_numbers(
-    a: Attempt, b: Attempt, rule: "NumberRule | None"
-) -> tuple[str, "NumberRule | None"]:
-    """Why two calls have other numbers: a reason against replaying, or a rule that gives them."""
-    if list(map(bool, a.fixed_rates)) != list(map(bool, b.fixed_rates)) or a.formulas != b.formulas:
-        return "it makes its numbers of its learning rates in another way in each call", None
-    changed = set(_C.different_numbers(a.recording, b.recording))
-    if rule is not None:
-        predicted = dict(rule.numbers(b.learning_rates) or ())
-        actual = b.recording.numbers
-        if changed <= set(predicted) and all(
-            actual[place] == number for place, number in predicted.items()
-        ):
-            return "", rule
-    if a.learning_rates == b.learning_rates and not changed:
-        return "", rule
-    rule = NumberRule.learn(a, b, changed)
-    if rule is None:
-        unexplained = b.recording.number_place(min(changed))
-        return (
-            f"{unexplained} is another one in each call; make it a tensor that the function "
-            f"changes, or pass it as an argument",
-            None,
-        )
-    return "", rule
-
-
-class NumberRule(NamedTuple):
-    """How numbers of a recording follow from learning rates: by what the program makes of these."""
-
-    places: list[tuple[int, list[Any]]]
-    """A number, and the formulas that gave it in all recorded calls."""
-    rates: list[float]
-    """Those of the recording."""
-    followed: list[int]
-    """The rates that are: those of the guards."""
-
-    def __call__(self, followed: Sequence[float]) -> list[tuple[int, float]] | None:
-        rates = list(self.rates)
-        for i, rate in zip(self.followed, followed, strict=True):
-            rates[i] = rate
-        return self.numbers(rates)
-
-    def numbers(self, rates: Sequence[float]) -> list[tuple[int, float]] | None:
-        numbers = []
-        for place, formulas in self.places:
-            values = {evaluate(formula, rates) for formula in formulas}
-            if len(values) != 1 or None in values:
-                return None  # two rates that were always equal are not any more
-            numbers.append((place, values.pop()))
-        return numbers
-
-    @staticmethod
-    def learn(a: Attempt, b: Attempt, changed: Collection[int]) -> "NumberRule | None":
-        before, after = a.recording.numbers, b.recording.numbers
-        values = [
-            (formula, evaluate(formula, a.learning_rates), evaluate(formula, b.learning_rates))
-            for formula in b.formulas
-        ]
-        places = []
-        for place, (x, y) in enumerate(zip(before, after, strict=True)):
-            formulas = [f for f, u, v in values if u is not None and u == x and v == y]
-            if place in changed:
-                if not formulas:
-                    return None
-                places.append((place, formulas))
-            elif formulas:  # it may also be always the same
-                places.append((place, [*formulas, constant(y)]))
-        followed = [i for i, fixed in enumerate(b.fixed_rates) if not fixed]
-        return NumberRule(places, b.learning_rates, followed)
-
-
-def _set_attempt(variant: Any, attempt: Attempt) -> None:
-    variant.attempt = attempt
-    variant.recording = attempt.recording
-    variant.set_guards(attempt.reach.guards)
-
-
-def _make_variant(attempt: Attempt) -> Any:
-    variant = _C.Variant(attempt.recording, attempt.reach.guards)
-    variant.attempt = attempt
-    variant.slots = list(attempt.reach.tensors.values())
-    variant.slot_hosts = list(attempt.reach.hosts.values())
-    variant.results = attempt.leaves
-    variant.is_tensor = attempt.is_tensor
-    variant.rebuild = None if attempt.shape.is_leaf() else attempt.shape.rebuild()
-    variant.numbers = None
-    return variant
 
 
 # ---- What keeps a call from being replayed -------------------------------------------------------

@@ -129,7 +129,7 @@ def is_library(module_name: Any) -> bool:
     if not isinstance(module_name, str):
         return False
     root = module_name.partition(".")[0]
-    if root in ("torch", "torch_lazy", "numpy"):
+    if root in ("torch", "torch_lazy", "numpy", "pybind11_builtins"):
         return True
     return root in sys.stdlib_module_names and root not in ("__main__", "antigravity", "this")
 

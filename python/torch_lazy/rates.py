@@ -7,10 +7,8 @@ comparison, a conversion, a library that reads it) is not followed: another valu
 another recording.
 """
 
-import enum
 import gc
 import math
-import operator
 import sys
 import types
 import weakref
@@ -24,50 +22,9 @@ from torch_lazy import _C
 from torch_lazy.reach import Reach
 
 
-class _Op(enum.Enum):
-    input = 0
-    constant = 1
-    negate = 2
-    add = 3
-    subtract = 4
-    multiply = 5
-    divide = 6
-    power = 7
-
-
-_Steps = tuple[tuple[_Op, float], ...]
-
-_ARITHMETIC = {
-    _Op.add: operator.add,
-    _Op.subtract: operator.sub,
-    _Op.multiply: operator.mul,
-    _Op.divide: operator.truediv,
-    _Op.power: operator.pow,
-}
-
-
-def evaluate(steps: _Steps, rates: Sequence[float]) -> Any:
-    """What the program computes of these rates; None where it would raise an error."""
-    stack: list[Any] = []
-    try:
-        for operation, operand in steps:
-            if operation is _Op.input:
-                stack.append(rates[int(operand)])
-            elif operation is _Op.constant:
-                stack.append(operand)
-            elif operation is _Op.negate:
-                stack.append(-stack.pop())
-            else:
-                right = stack.pop()
-                stack.append(_ARITHMETIC[operation](stack.pop(), right))
-    except ArithmeticError:
-        return None
-    return stack.pop()
-
-
-def constant(value: float) -> _Steps:
-    """A formula that is always the same."""
-    return ((_Op.constant, value),)
+_Op = _C.FormulaOperation
+_Steps = tuple[tuple[Any, float], ...]
+"""A formula: operations on a stack, as C++ evaluates it (src/replay/number_rules.h)."""
 
 
 class Rate(float):
@@ -253,6 +210,20 @@ class RateWatch(TorchFunctionMode):
                 _make_plain(rate)
         return returned
 
+    def sources(self) -> tuple[list[float], list[_Steps]]:
+        """The rates that are followed, and what the program made of them and gave to operators."""
+        followed = [i for i, fixed in enumerate(self.fixed) if not fixed]
+        place = {i: float(k) for k, i in enumerate(followed)}
+
+        def step(operation: Any, operand: float) -> tuple[Any, float]:
+            if operation != _Op.input:
+                return operation, operand
+            i = int(operand)
+            return (operation, place[i]) if i in place else (_Op.constant, self.rates[i])
+
+        formulas = [tuple(step(*parts) for parts in steps) for steps in self.formulas]
+        return [self.rates[i] for i in followed], formulas
+
     # ---- Told by rates ---------------------------------------------------------------------------
 
     def derived(self, value: float, steps: _Steps) -> float:
@@ -274,7 +245,7 @@ class RateWatch(TorchFunctionMode):
     def _fix(self, rate: Rate, reason: str) -> None:
         where = None
         for operation, operand in rate._steps:
-            if operation is _Op.input and not self.fixed[int(operand)]:
+            if operation == _Op.input and not self.fixed[int(operand)]:
                 if where is None:
                     where = _user_line() if self._active else ""
                 self.fixed[int(operand)] = f"{reason} ({where})" if where else reason

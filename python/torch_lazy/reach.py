@@ -623,12 +623,14 @@ class Reach:
         if library and self._observed is None:
             return []
         found: dict[str, tuple[Any, bool]] = {}
+        hidden: set[str] = set()  # by what a class before it in the order of look-ups has
         for base in item.__mro__:
             own = is_library(base.__module__)
-            if own and self._observed is None:
-                continue
             for name, value in list(vars(base).items()):
-                if name in found or name in _CLASS_OWN:
+                if name in hidden or name in _CLASS_OWN:
+                    continue
+                hidden.add(name)
+                if own and self._observed is None:
                     continue
                 named = name in self._observed.names if self._observed else True
                 if named or (not own and (self._everything or name[:2] == "__")):

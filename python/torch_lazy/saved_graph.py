@@ -71,33 +71,33 @@ class _Trial:
         made = births.values(self._unknown(self._tensors()))
         self._compiled(*self._copies())
         after_two = _values(self._tensors())
-        variant = self._record()
-        known = [*self._inputs, *variant.slots]
+        call = self._record()
+        known = [*self._inputs, *call.slots]
         known += [t.grad for t in known if t.is_leaf and t.grad is not None]
-        names = [variant.attempt.reach.names.get(id(t), "") for t in variant.slots]
+        names = [call.attempt.reach.names.get(id(t), "") for t in call.slots]
         unknown = dict.fromkeys(map(id, self._unknown(known)), "gradient")
-        for tensor, name in zip(variant.slots, names, strict=True):
+        for tensor, name in zip(call.slots, names, strict=True):
             if id(tensor) in unknown:
                 unknown[id(tensor)] = name.rpartition("[")[2]
         first = self._first_values(known, unknown, made, [after_one, after_two])
         self._begin(known, first)
-        hosts = list(variant.slot_hosts)
-        _C.save_recording(variant.recording, len(self._inputs), known, hosts, names, path)
+        hosts = list(call.slot_hosts)
+        _C.save_recording(call.recording, len(self._inputs), known, hosts, names, path)
 
     def _record(self) -> Any:
         for _ in range(_CALLS):
-            variant = self._compiled.variant_for(self._inputs)
-            if variant is not None:
-                return variant
+            call = self._compiled.trusted_call(self._inputs)
+            if call is not None:
+                return call
             self._compiled(*self._copies())
-        variant = self._compiled.variant_for(self._inputs)
-        if variant is None:
+        call = self._compiled.trusted_call(self._inputs)
+        if call is None:
             reasons = [row["reason"] for row in self._compiled.cache_info() if row["reason"]]
             raise RuntimeError(
                 "torch_lazy.save_graph: the function cannot be saved: "
                 + (reasons[0] if reasons else "no two calls in a row were alike")
             )
-        return variant
+        return call
 
     # ---- State that the first call makes ---------------------------------------------------------
 

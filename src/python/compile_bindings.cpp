@@ -2,11 +2,9 @@
 // it depends on; here a call is recognised and replayed without Python.
 #include "python/compile_bindings.h"
 
-#include "base/metrics.h"
 #include "python/call_key.h"
 #include "python/guards.h"
-#include "replay/recording.h"
-#include "runtime/queue.h"
+#include "replay/history.h"
 #include <torch_lazy/backend.h>
 #include <torch_lazy/saved_graph.h>
 
@@ -22,108 +20,138 @@ namespace py = pybind11;
 namespace torch_lazy {
 namespace {
 
-/// A recording that can be replayed while its guards hold.
-struct Variant {
-  std::shared_ptr<Recording> recording;
-  Guards guards;
+/// What Python keeps of a recorded call, and what it depends on.
+class CallOfPython : public RecordedCall {
+ public:
+  py::list guards;
   std::vector<py::object> slots;  // tensors besides the arguments, which the guards guard
   std::vector<py::object> slot_hosts;
   std::vector<py::object> results;  // by leaf: a value that is always the same, or none
   std::vector<bool> is_tensor;      // by leaf
   py::object rebuild;               // makes the tree of leaves; none: the one leaf is the result
-  py::object numbers;               // changed numbers -> [(place, number)]; none: not known
-  py::object attempt;               // what Python keeps of the recorded call
-  uint64_t calls = 0;
-  ReplayTensors tensors;  // of its last replay, while there is none
+  py::object attempt;               // has `difference`
 
-  Variant(std::shared_ptr<Recording> r, const py::list& guard_list)
-      : recording(std::move(r)), guards(guard_list) {}
-
-  void set_recording(std::shared_ptr<Recording> other) {
-    recording = std::move(other);
-    tensors = ReplayTensors();
+  std::string difference(const RecordedCall& before) const override {
+    const auto& other = static_cast<const CallOfPython&>(before);
+    return py::cast<std::string>(attempt.attr("difference")(other.attempt));
   }
+
+  std::string advice_about_numbers() const override {
+    return "; make it a tensor that the function changes, or pass it as an argument";
+  }
+
+  Fit fit() override {
+    if (!checked_) {
+      checked_.emplace(guards);
+    }
+    switch (checked_->check()) {
+      case Guards::Result::hold:
+        return Fit::fits;
+      case Guards::Result::other:
+        return Fit::other;
+      case Guards::Result::stale:
+        return Fit::never;
+    }
+    return Fit::never;
+  }
+
+  const std::vector<double>& inputs() const override { return checked_->numbers(); }
+
+  void add_tensors(ReplayTensors& tensors) const override {
+    append(slots, tensors.known);
+    append(slot_hosts, tensors.hosts);
+  }
+
+  py::object result(std::vector<at::Tensor> made) const {
+    size_t next = 0;
+    auto leaf = [&](size_t i) {
+      return is_tensor[i]
+                 ? py::reinterpret_steal<py::object>(THPVariable_Wrap(std::move(made[next++])))
+                 : results[i];
+    };
+    if (rebuild.is_none()) {
+      return leaf(0);
+    }
+    py::list leaves;
+    for (size_t i = 0; i < is_tensor.size(); ++i) {
+      leaves.append(leaf(i));
+    }
+    return rebuild(leaves);
+  }
+
+ private:
+  static void append(const std::vector<py::object>& objects,
+                     std::vector<const at::Tensor*>& tensors) {
+    const size_t before = tensors.size();
+    tensors.resize(before + objects.size());
+    std::transform(objects.begin(), objects.end(), tensors.begin() + before,
+                   [](const py::object& object) { return &THPVariable_Unpack(object.ptr()); });
+  }
+
+  std::optional<Guards> checked_;  // when it may be replayed
 };
 
-using VariantPtr = std::shared_ptr<Variant>;
+using CallPtr = std::shared_ptr<CallOfPython>;
 
 struct Signature {
   CallKey key;
-  std::vector<VariantPtr> variants;
-  py::object record;     // what Python keeps of its attempts
-  std::string obstacle;  // why calls with it are not recorded; empty: they are
+  CallHistory history;
+  bool is_new_object = false;  // its history says what another object in each call means
 
   explicit Signature(CallKey k) : key(std::move(k)) {}
 };
 
 using SignaturePtr = std::shared_ptr<Signature>;
 
-enum class Outcome : int { replayed, inline_call, traced, verified };
+/// A call that is not replayed: what is to be done with it.
+struct Task {
+  SignaturePtr signature;  // null: it is called where no function is recorded
+  bool records = false;
+  Purpose purpose = Purpose::learn;
+  TrustedCallPtr trusted;
+
+  std::string judge(const CallPtr& call) const {
+    return signature->history.judge(call, purpose, trusted);
+  }
+};
 
 class CompiledCalls {
  public:
   explicit CompiledCalls(size_t limit) : limit_(limit) {}
 
-  /// (outcome, result or signature, variant)
+  /// (the result of a replay, None), or (None, what is to be done).
   py::tuple call(const py::tuple& args, const py::dict& kwargs) {
     if (is_recording() || in_special_mode()) {
-      return outcome(Outcome::inline_call, py::none());
+      return py::make_tuple(py::none(), Task());
     }
     CallKey key(args, kwargs);
-    SignaturePtr signature = find(key);
-    for (size_t i = 0; i < signature->variants.size(); ++i) {
-      VariantPtr variant = signature->variants[i];
-      const Guards::Result held = variant->guards.check();
-      if (held == Guards::Result::stale) {
-        signature->variants.erase(signature->variants.begin() + static_cast<ptrdiff_t>(i--));
-        continue;
-      }
-      if (held == Guards::Result::other) {
-        continue;
-      }
-      if (!ready_to_replay()) {
-        return outcome(Outcome::inline_call, py::none());
-      }
-      // Before it matches: who waits for it lets other threads free tensors.
-      std::optional<ExecutionLock> execution(std::in_place);
-      // Out of the variant: while kernels run, another thread may call the function.
-      const std::shared_ptr<Recording> recording = variant->recording;
-      ReplayTensors tensors = std::exchange(variant->tensors, {});
-      tensors.clear();
-      tensors.known.reserve(recording->known.size());
+    const SignaturePtr signature = find(key);
+    Decision decision;
+    const auto add_arguments = [&](ReplayTensors& tensors) {
       for (const at::Tensor* tensor : key.tensors()) {
         (tensor->is_lazy() ? tensors.known : tensors.hosts).push_back(tensor);
       }
-      append(variant->slots, tensors.known);
-      append(variant->slot_hosts, tensors.hosts);
-      if (!matches(*recording, tensors)) {
-        continue;
-      }
-      std::vector<c10::IValue> numbers;
-      if (variant->guards.numbers_changed() && !renumber(*variant, numbers)) {
-        return outcome(Outcome::verified, py::cast(signature), py::cast(variant));
-      }
-      if (is_check(++variant->calls)) {
-        return outcome(Outcome::verified, py::cast(signature), py::cast(variant));
-      }
-      if (i > 0) {
-        std::swap(signature->variants[i], signature->variants[0]);
-      }
-      std::vector<at::Tensor> tensors_made = replay(*recording, tensors, std::move(numbers));
-      execution.reset();
-      py::object made = result(*variant, std::move(tensors_made));
-      if (variant->recording == recording) {
-        variant->tensors = std::move(tensors);
-      }
-      return outcome(Outcome::replayed, std::move(made));
+    };
+    signature->history.decide(add_arguments, decision);
+    if (decision.kind != Decision::Kind::replay) {
+      return py::make_tuple(py::none(),
+                            Task{signature, decision.kind == Decision::Kind::record,
+                                 decision.purpose, std::move(decision.trusted)});
     }
-    return outcome(Outcome::traced, py::cast(signature));
+    const auto call = std::static_pointer_cast<CallOfPython>(decision.trusted->call);
+    std::vector<at::Tensor> made =
+        replay(*call->recording, decision.tensors, std::move(decision.numbers));
+    decision.execution.reset();
+    py::object result = call->result(std::move(made));
+    decision.trusted->tensors = std::move(decision.tensors);
+    return py::make_tuple(std::move(result), py::none());
   }
 
-  VariantPtr variant(const py::tuple& args, const py::dict& kwargs) {
+  /// What a call with these arguments would replay; null: nothing.
+  CallPtr trusted_call(const py::tuple& args, const py::dict& kwargs) {
     CallKey key(args, kwargs);
-    SignaturePtr signature = find(key);
-    return signature->variants.empty() ? nullptr : signature->variants.front();
+    const std::vector<TrustedCallPtr>& trusted = find(key)->history.trusted();
+    return trusted.empty() ? nullptr : std::static_pointer_cast<CallOfPython>(trusted[0]->call);
   }
 
   void clear() {
@@ -133,22 +161,6 @@ class CompiledCalls {
   const std::vector<SignaturePtr>& signatures() const { return signatures_; }
 
  private:
-  static py::tuple outcome(Outcome what, py::object value, py::object variant = py::none()) {
-    if (what == Outcome::traced || what == Outcome::verified) {
-      static metrics::Counter& recorded = metrics::counter("ReplayRecorded");
-      recorded.add();
-    }
-    return py::make_tuple(static_cast<int>(what), std::move(value), std::move(variant));
-  }
-
-  static void append(const std::vector<py::object>& objects,
-                     std::vector<const at::Tensor*>& tensors) {
-    const size_t before = tensors.size();
-    tensors.resize(before + objects.size());
-    std::transform(objects.begin(), objects.end(), tensors.begin() + before,
-                   [](const py::object& object) { return &THPVariable_Unpack(object.ptr()); });
-  }
-
   SignaturePtr find(CallKey& key) {
     for (size_t i = 0; i < signatures_.size(); ++i) {
       if (signatures_[i]->key.is_of(key)) {
@@ -169,7 +181,6 @@ class CompiledCalls {
     }
     std::erase(signatures_, nullptr);
     auto made = std::make_shared<Signature>(key.kept());
-    made->record = py::none();
     look_for_new_object(key, dead, *made);
     signatures_.insert(signatures_.begin(), made);
     if (signatures_.size() > limit_) {
@@ -192,50 +203,17 @@ class CompiledCalls {
     if (!object || new_objects_ < kMostNewObjects) {
       return;
     }
-    made.obstacle =
+    made.is_new_object = true;
+    made.history.give_up(
         "an argument is a " + std::string(Py_TYPE(object)->tp_name) +
         " that is another one in each call; pass its tensors, make its class a dataclass, or "
-        "register it with torch.utils._pytree.register_pytree_node";
+        "register it with torch.utils._pytree.register_pytree_node");
     for (SignaturePtr& signature : signatures_) {
-      if (signature->variants.empty() && signature->key.other_object(key)) {
+      if (signature->history.trusted().empty() && signature->key.other_object(key)) {
         dead.push_back(std::move(signature));
       }
     }
     std::erase(signatures_, nullptr);
-  }
-
-  /// The numbers of this call where some that have slots changed. False: it is not known how.
-  static bool renumber(const Variant& variant, std::vector<c10::IValue>& numbers) {
-    if (variant.numbers.is_none()) {
-      return false;
-    }
-    py::object changed = variant.numbers(variant.guards.numbers());
-    if (changed.is_none()) {
-      return false;
-    }
-    numbers = variant.recording->numbers;
-    for (const py::handle& item : changed) {
-      auto [place, number] = py::cast<std::pair<size_t, double>>(item);
-      numbers.at(place) = number_like(numbers.at(place), number);
-    }
-    return true;
-  }
-
-  static py::object result(const Variant& variant, std::vector<at::Tensor> made) {
-    size_t next = 0;
-    auto leaf = [&](size_t i) {
-      return variant.is_tensor[i]
-                 ? py::reinterpret_steal<py::object>(THPVariable_Wrap(std::move(made[next++])))
-                 : variant.results[i];
-    };
-    if (variant.rebuild.is_none()) {
-      return leaf(0);
-    }
-    py::list leaves;
-    for (size_t i = 0; i < variant.is_tensor.size(); ++i) {
-      leaves.append(leaf(i));
-    }
-    return variant.rebuild(leaves);
   }
 
   /// Calls in a row with another object each that are taken for chance.
@@ -255,22 +233,7 @@ void bind_compile(py::module_& m) {
       .def_readonly("obstacle", &Recording::obstacle)
       .def_readonly("untimely", &Recording::untimely)
       .def_property_readonly(
-          "nodes", [](const Recording& r) { return r.plan ? r.plan->graph->nodes.size() : 0; })
-      .def_property_readonly("numbers",
-                             [](const Recording& r) {
-                               py::list numbers;
-                               for (const c10::IValue& number : r.numbers) {
-                                 if (is_double(number)) {
-                                   numbers.append(number_value(number).toDouble());
-                                 } else {
-                                   numbers.append(py::none());
-                                 }
-                               }
-                               return numbers;
-                             })
-      .def("number_place", &Recording::number_place, py::arg("number"));
-  m.def("recording_difference", &difference);
-  m.def("different_numbers", &different_numbers);
+          "nodes", [](const Recording& r) { return r.plan ? r.plan->graph->nodes.size() : 0; });
 
   m.def("save_recording", &save_graph, py::arg("recording"), py::arg("arguments"), py::arg("known"),
         py::arg("hosts"), py::arg("names"), py::arg("path"),
@@ -309,35 +272,85 @@ void bind_compile(py::module_& m) {
           },
           py::arg("results"), py::arg("graphs"));
 
-  py::class_<Variant, VariantPtr>(m, "Variant")
-      .def(py::init<std::shared_ptr<Recording>, const py::list&>(), py::arg("recording"),
-           py::arg("guards"))
+  py::enum_<FormulaStep::Operation>(m, "FormulaOperation")
+      .value("input", FormulaStep::Operation::input)
+      .value("constant", FormulaStep::Operation::constant)
+      .value("negate", FormulaStep::Operation::negate)
+      .value("add", FormulaStep::Operation::add)
+      .value("subtract", FormulaStep::Operation::subtract)
+      .value("multiply", FormulaStep::Operation::multiply)
+      .value("divide", FormulaStep::Operation::divide)
+      .value("power", FormulaStep::Operation::power);
+
+  py::class_<CallOfPython, CallPtr>(m, "RecordedCall")
+      .def(py::init([](std::shared_ptr<Recording> recording, py::object attempt) {
+             auto call = std::make_shared<CallOfPython>();
+             call->recording = std::move(recording);
+             call->attempt = std::move(attempt);
+             return call;
+           }),
+           py::arg("recording"), py::arg("attempt"))
+      .def_property_readonly("recording", [](const CallOfPython& c) { return c.recording; })
+      .def_readonly("attempt", &CallOfPython::attempt)
       .def_property(
-          "recording", [](const Variant& v) { return v.recording; }, &Variant::set_recording)
-      .def_readwrite("slots", &Variant::slots)
-      .def_readwrite("slot_hosts", &Variant::slot_hosts)
-      .def_readwrite("results", &Variant::results)
-      .def_readwrite("is_tensor", &Variant::is_tensor)
-      .def_readwrite("rebuild", &Variant::rebuild)
-      .def_readwrite("numbers", &Variant::numbers)
-      .def_readwrite("attempt", &Variant::attempt)
-      .def_readwrite("calls", &Variant::calls)
-      .def("set_guards", [](Variant& v, const py::list& guards) { v.guards = Guards(guards); });
+          "obstacle", [](const CallOfPython& c) { return c.obstacle; },
+          [](CallOfPython& c, std::string obstacle) { c.obstacle = std::move(obstacle); })
+      .def_readwrite("guards", &CallOfPython::guards)
+      .def_readwrite("slots", &CallOfPython::slots)
+      .def_readwrite("slot_hosts", &CallOfPython::slot_hosts)
+      .def_readwrite("results", &CallOfPython::results)
+      .def_readwrite("is_tensor", &CallOfPython::is_tensor)
+      .def_readwrite("rebuild", &CallOfPython::rebuild)
+      .def(
+          "set_sources",
+          [](CallOfPython& call, std::vector<double> inputs,
+             const std::vector<std::vector<std::pair<FormulaStep::Operation, double>>>& formulas) {
+            call.sources.inputs = std::move(inputs);
+            for (const auto& steps : formulas) {
+              Formula& formula = call.sources.formulas.emplace_back();
+              for (const auto& [operation, operand] : steps) {
+                formula.push_back({operation, operand});
+              }
+            }
+          },
+          py::arg("inputs"), py::arg("formulas"));
 
   py::class_<Signature, SignaturePtr>(m, "Signature")
-      .def_readwrite("variants", &Signature::variants)
-      .def_readwrite("record", &Signature::record)
-      .def_readonly("obstacle", &Signature::obstacle)
       .def("is_of",
            [](const Signature& signature, const py::tuple& args, const py::dict& kwargs) {
              return signature.key.is_of(CallKey(args, kwargs));
            })
-      .def_property_readonly("text", [](const Signature& s) { return s.key.text(); });
+      .def("give_up", [](Signature& s, std::string reason) { s.history.give_up(std::move(reason)); })
+      .def_property_readonly("text", [](const Signature& s) { return s.key.text(); })
+      .def_property_readonly("is_new_object", [](const Signature& s) { return s.is_new_object; })
+      .def_property_readonly("attempts", [](const Signature& s) { return s.history.attempts(); })
+      .def_property_readonly("reason", [](const Signature& s) { return s.history.reason(); })
+      .def_property_readonly(
+          "calls",
+          [](const Signature& s) {
+            uint64_t calls = 0;
+            for (const TrustedCallPtr& trusted : s.history.trusted()) {
+              calls += trusted->calls;
+            }
+            return calls;
+          })
+      .def_property_readonly("recordings", [](const Signature& s) {
+        std::vector<std::shared_ptr<Recording>> recordings;
+        for (const TrustedCallPtr& trusted : s.history.trusted()) {
+          recordings.push_back(trusted->call->recording);
+        }
+        return recordings;
+      });
+
+  py::class_<Task>(m, "Task")
+      .def_readonly("signature", &Task::signature)
+      .def_readonly("records", &Task::records)
+      .def("judge", &Task::judge, py::arg("call"));
 
   py::class_<CompiledCalls>(m, "CompiledCalls")
       .def(py::init<size_t>(), py::arg("limit"))
       .def("call", &CompiledCalls::call, py::arg("args"), py::arg("kwargs"))
-      .def("variant", &CompiledCalls::variant, py::arg("args"), py::arg("kwargs"))
+      .def("trusted_call", &CompiledCalls::trusted_call, py::arg("args"), py::arg("kwargs"))
       .def("clear", &CompiledCalls::clear)
       .def_property_readonly("signatures", &CompiledCalls::signatures);
   m.def("call_objects", [](const py::tuple& args, const py::dict& kwargs) {

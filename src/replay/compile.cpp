@@ -1,7 +1,6 @@
 // torch_lazy::compile: which calls are recorded and which are replayed.
-#include "base/metrics.h"
 #include "capture/tensor.h"
-#include "replay/number_rules.h"
+#include "replay/history.h"
 #include "replay/optimizer_states.h"
 #include "replay/recording.h"
 #include <torch_lazy/compile.h>
@@ -18,13 +17,12 @@
 namespace torch_lazy {
 namespace {
 
-constexpr int kAttempts = 5;        // calls within which two in a row have to be alike
 constexpr int64_t kMostSteps = 64;  // of an optimizer in one call
 
 using Tensors = std::vector<at::Tensor>;
 
 std::vector<uint64_t> key_of(const Tensors& arguments, const std::vector<double>& numbers,
-                             const std::vector<uint64_t>& optimizers) {
+                             const OptimizerStates& optimizers) {
   std::vector<uint64_t> key{at::GradMode::is_enabled(),
                             static_cast<uint64_t>(c10::get_default_dtype_as_scalartype()),
                             arguments.size()};
@@ -40,7 +38,8 @@ std::vector<uint64_t> key_of(const Tensors& arguments, const std::vector<double>
   for (double number : numbers) {
     key.push_back(std::bit_cast<uint64_t>(number));
   }
-  key.insert(key.end(), optimizers.begin(), optimizers.end());
+  const std::vector<uint64_t> of_optimizers = optimizers.key();
+  key.insert(key.end(), of_optimizers.begin(), of_optimizers.end());
   return key;
 }
 
@@ -56,22 +55,39 @@ std::vector<std::pair<const void*, uint64_t>> gradients_of(const Tensors& tensor
   return gradients;
 }
 
+/// A recorded call of a function of C++.
+class CallOfCpp : public RecordedCall {
+ public:
+  explicit CallOfCpp(const OptimizerStates& optimizers) : optimizers_(optimizers) {
+    sources.inputs = optimizers.inputs();
+  }
+
+  std::string difference(const RecordedCall& before) const override {
+    return advance == static_cast<const CallOfCpp&>(before).advance
+               ? ""
+               : "optimizers step for other parameters";
+  }
+
+  std::string advice_about_numbers() const override {
+    return "; name its optimizer in CompileOptions::optimizers, or the number in "
+           "CompileOptions::numbers";
+  }
+
+  const std::vector<double>& inputs() const override { return optimizers_.inputs(); }
+
+  std::vector<int64_t> advance;  // by step count: how far it went on
+
+ private:
+  const OptimizerStates& optimizers_;
+};
+
 }  // namespace
 
 struct CompiledFunction::Calls {
   struct Signature {
     std::vector<uint64_t> key;
-    std::unique_ptr<Recording> last;
-    std::optional<NumberRules> rules;  // there while `last` can be replayed
-    ReplayTensors tensors;             // of the last replay of `last`
-    bool trusted = false;
-    int attempts = 0;
-    uint64_t calls = 0;
-    std::string given_up;
+    CallHistory history;
   };
-
-  /// Why a call is recorded.
-  enum class Purpose { learn, settle, check };
 
   Function function;
   CompileOptions options;
@@ -110,39 +126,28 @@ struct CompiledFunction::Calls {
     const Tensors state = options.state ? options.state() : Tensors();
     const std::vector<double> named = options.numbers ? options.numbers() : std::vector<double>();
     optimizers.look();  // no code of the user's runs from here to the end of a replay
-    Signature& signature = find(key_of(arguments, named, optimizers.key()));
-    if (signature.given_up.empty()) {
-      reason = obstacle_in(state);
-      if (!reason.empty()) {
-        give_up(signature);
+    Signature& signature = find(key_of(arguments, named, optimizers));
+    CallHistory& history = signature.history;
+    if (!history.given_up()) {
+      const std::string obstacle = obstacle_in(state);
+      if (!obstacle.empty()) {
+        history.give_up(obstacle);
+        say_given_up(obstacle);
       }
     }
-    if (!signature.given_up.empty()) {
-      reason = signature.given_up;
-      return function(arguments);
+    Decision decision;
+    history.decide([&](ReplayTensors& tensors) { add_known(tensors, arguments, state); }, decision);
+    switch (decision.kind) {
+      case Decision::Kind::replay:
+        reason.clear();
+        return replay_steps(decision);
+      case Decision::Kind::record:
+        return record(history, decision, arguments, state);
+      case Decision::Kind::call:
+        break;
     }
-    ReplayTensors& tensors = signature.tensors;
-    set_known(tensors, arguments, state);
-    Purpose purpose = Purpose::learn;
-    if (signature.trusted && matches(*signature.last, tensors)) {
-      std::vector<c10::IValue> numbers;
-      switch (signature.rules->numbers(*signature.last, optimizers.numbers(), numbers)) {
-        case NumberRules::Answer::known:
-          if (!is_check(++signature.calls)) {
-            reason.clear();
-            return replay_steps(signature, tensors, std::move(numbers));
-          }
-          purpose = Purpose::check;
-          break;
-        case NumberRules::Answer::unsure:
-          purpose = Purpose::settle;
-          break;
-        case NumberRules::Answer::other:
-          break;
-      }
-    }
-    signature.trusted = purpose != Purpose::learn;
-    return record(signature, arguments, state, purpose);
+    reason = history.reason();
+    return function(arguments);
   }
 
   /// Why a function with this state cannot be replayed, whatever it does.
@@ -154,9 +159,7 @@ struct CompiledFunction::Calls {
   }
 
   /// Arguments, named tensors, then those of the optimizers.
-  void set_known(ReplayTensors& tensors, const Tensors& arguments, const Tensors& state) const {
-    tensors.clear();
-    tensors.known.reserve(arguments.size() + 2 * state.size() + optimizers.tensors().size());
+  void add_known(ReplayTensors& tensors, const Tensors& arguments, const Tensors& state) const {
     for (const at::Tensor& tensor : arguments) {
       tensors.known.push_back(&tensor);
     }
@@ -169,19 +172,21 @@ struct CompiledFunction::Calls {
                          optimizers.tensors().end());
   }
 
-  Tensors replay_steps(const Signature& signature, ReplayTensors& tensors,
-                       std::vector<c10::IValue> numbers) {
-    const std::vector<int64_t>& advance = signature.rules->advance();
+  Tensors replay_steps(Decision& decision) {
+    const Recording& recording = *decision.trusted->call->recording;
+    const std::vector<int64_t>& advance =
+        static_cast<const CallOfCpp&>(*decision.trusted->call).advance;
     size_t completed = 0;
     Tensors results;
     try {
-      results = replay(*signature.last, tensors, std::move(numbers), &completed);
+      results = replay(recording, decision.tensors, std::move(decision.numbers), &completed);
     } catch (...) {
       for (size_t i = 0; i < advance.size(); ++i) {
-        *optimizers.counts()[i].steps += steps_begun(*signature.last, i, advance[i], completed);
+        *optimizers.counts()[i].steps += steps_begun(recording, i, advance[i], completed);
       }
       throw;
     }
+    decision.trusted->tensors = std::move(decision.tensors);
     for (size_t i = 0; i < advance.size(); ++i) {
       *optimizers.counts()[i].steps += advance[i];
     }
@@ -201,24 +206,23 @@ struct CompiledFunction::Calls {
     return steps;
   }
 
-  Tensors record(Signature& signature, const Tensors& arguments, const Tensors& state,
-                 Purpose purpose) {
-    static metrics::Counter& recorded = metrics::counter("ReplayRecorded");
-    recorded.add();
+  Tensors record(CallHistory& history, const Decision& decision, const Tensors& arguments,
+                 const Tensors& state) {
     std::vector<uint32_t> donated(options.donate.begin(), options.donate.end());
     for (uint32_t place : donated) {
       TORCH_CHECK(place < arguments.size(), "torch_lazy::compile: donate names argument ", place,
                   ", but there are ", arguments.size());
     }
     ReplayTensors tensors;
-    set_known(tensors, arguments, state);
+    add_known(tensors, arguments, state);
     Tensors known;
     for (const at::Tensor* tensor : tensors.known) {
       known.push_back(*tensor);
     }
-    OptimizerCall call{optimizers.numbers(), {}};
+    auto call = std::make_shared<CallOfCpp>(optimizers);
     const auto before = gradients_of(known);
     Recorder recorder(known, {}, std::move(donated));
+    const OptimizerStates optimizers_before = optimizers;
     Tensors results = function(arguments);
     const bool went_backward = gradients_of(known) != before;
     std::vector<ResultGraph> graphs;
@@ -229,84 +233,44 @@ struct CompiledFunction::Calls {
                        : went_backward  ? ResultGraph::used_up
                                         : ResultGraph::needed);
     }
-    auto recording = std::make_unique<Recording>(recorder.finish(results, graphs));
-    const std::string stepped = look_at_steps(call);
-    if (recording->obstacle.empty()) {
-      recording->obstacle = stepped;
+    call->recording = std::make_shared<Recording>(recorder.finish(results, graphs));
+    const std::string stepped = look_at_steps(optimizers_before, call->advance);
+    call->obstacle = call->recording->obstacle.empty() ? stepped : call->recording->obstacle;
+    if (stepped.empty()) {
+      call->sources.formulas = optimizers_before.formulas(call->advance);
     }
-    judge(signature, std::move(recording), std::move(call), purpose);
+    const std::string given_up = history.judge(call, decision.purpose, decision.trusted);
+    reason = history.reason();
+    if (!given_up.empty()) {
+      say_given_up(given_up);
+    }
     return results;
   }
 
-  /// Finds out what a call did to the optimizers. Why it cannot be replayed; empty: it can.
-  std::string look_at_steps(OptimizerCall& call) {
-    const std::vector<uint64_t> key = optimizers.key();
+  /// Finds out how far a call moved step counts. Why it cannot be replayed; empty: it can.
+  std::string look_at_steps(const OptimizerStates& before, std::vector<int64_t>& advance) {
     optimizers.look();
-    const OptimizerNumbers& after = optimizers.numbers();
-    if (after.groups != call.before.groups || optimizers.key() != key) {
+    if (optimizers.groups() != before.groups() || optimizers.options() != before.options()) {
       return "it changes an optimizer's learning rate or other options; do that, or step the "
              "scheduler, outside of the function";
     }
-    if (after.group_of != call.before.group_of) {
+    if (optimizers.counts().size() != before.counts().size()) {
       return "an optimizer makes its state";
     }
-    for (size_t i = 0; i < after.steps.size(); ++i) {
-      call.advance.push_back(after.steps[i] - call.before.steps[i]);
-      if (call.advance[i] < 0 || call.advance[i] > kMostSteps) {
-        return "it sets an optimizer's step count from " + std::to_string(call.before.steps[i]) +
-               " to " + std::to_string(after.steps[i]);
+    for (size_t i = 0; i < before.counts().size(); ++i) {
+      if (optimizers.group_of(i) != before.group_of(i)) {
+        return "an optimizer makes its state";
+      }
+      advance.push_back(optimizers.steps_of(i) - before.steps_of(i));
+      if (advance[i] < 0 || advance[i] > kMostSteps) {
+        return "it sets an optimizer's step count from " + std::to_string(before.steps_of(i)) +
+               " to " + std::to_string(optimizers.steps_of(i));
       }
     }
     return "";
   }
 
-  void judge(Signature& signature, std::unique_ptr<Recording> recording, OptimizerCall call,
-             Purpose purpose) {
-    if (recording->untimely) {
-      reason = recording->obstacle;
-      return;
-    }
-    ++signature.attempts;
-    reason = recording->obstacle;
-    if (reason.empty() && signature.rules) {
-      reason = difference(*signature.last, *recording);
-      if (reason.empty()) {
-        reason = signature.rules->compare(*signature.last, *recording, call);
-      }
-      if (reason.empty()) {
-        signature.attempts = 0;
-        if (!signature.trusted) {
-          signature.trusted = true;
-          signature.last = std::move(recording);
-          signature.tensors = ReplayTensors();
-        }
-        return;
-      }
-      if (purpose == Purpose::check) {
-        return give_up(signature);
-      }
-    }
-    signature.trusted = false;
-    signature.rules.reset();
-    if (recording->obstacle.empty()) {
-      signature.rules.emplace(*recording, std::move(call));
-    }
-    signature.last = std::move(recording);
-    signature.tensors = ReplayTensors();
-    if (reason.empty()) {
-      reason = "it has not been recorded twice";
-    }
-    if (signature.attempts >= kAttempts) {
-      give_up(signature);
-    }
-  }
-
-  void give_up(Signature& signature) const {
-    signature.given_up = reason;
-    signature.last.reset();
-    signature.tensors = ReplayTensors();
-    signature.rules.reset();
-    signature.trusted = false;
+  static void say_given_up(const std::string& reason) {
     TORCH_WARN("torch_lazy::compile: a function is not replayed: ", reason,
                ". It runs as it would without compile.");
   }

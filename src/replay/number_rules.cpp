@@ -1,4 +1,4 @@
-// Formulas of optimizers, and which of them a recorded function's numbers follow.
+// Which formulas the numbers of a recorded function follow.
 #include "replay/number_rules.h"
 
 #include <torch_lazy/backend.h>
@@ -11,38 +11,35 @@
 namespace torch_lazy {
 namespace {
 
-constexpr uint32_t kNothing = UINT32_MAX;
+using Operation = FormulaStep::Operation;
 
 bool same_bits(double a, double b) {
   return std::bit_cast<uint64_t>(a) == std::bit_cast<uint64_t>(b);
 }
 
-/// What optimizers make of a learning rate before an operator gets it.
-void add_rate_formulas(const OptimizerGroup& group, std::vector<double>& values) {
-  const double decayed = group.rate * group.weight_decay;
-  values.insert(values.end(), {group.rate, -group.rate, 1 - decayed, decayed, -decayed});
+bool is(std::optional<double> a, double b) {
+  return a && same_bits(*a, b);
 }
 
-/// What they make of a step count. The arithmetic is theirs, operation by operation.
-void add_step_formulas(const OptimizerGroup& group, int64_t step, std::vector<double>& values) {
-  using Kind = OptimizerGroup::Kind;
-  switch (group.kind) {
-    case Kind::adam:
-    case Kind::adamw: {
-      const double correction1 = 1 - std::pow(group.beta1, static_cast<double>(step));
-      const double correction2 = 1 - std::pow(group.beta2, static_cast<double>(step));
-      const double rate = group.rate / correction1;
-      values.insert(values.end(), {correction1, correction2, std::sqrt(correction2), rate, -rate});
-      return;
+/// Where Python raises an error or makes a complex number of it, there is none. The others are the
+/// same in C++ and in Python.
+std::optional<double> compute(Operation operation, double a, double b) {
+  switch (operation) {
+    case Operation::add:
+      return a + b;
+    case Operation::subtract:
+      return a - b;
+    case Operation::multiply:
+      return a * b;
+    case Operation::divide:
+      return b == 0 ? std::nullopt : std::optional(a / b);
+    case Operation::power: {
+      const double result = std::pow(a, b);
+      const bool plain = std::isfinite(a) && std::isfinite(b);
+      return plain && !std::isfinite(result) ? std::nullopt : std::optional(result);
     }
-    case Kind::adagrad: {
-      const double rate = group.rate / (1 + static_cast<double>(step - 1) * group.rate_decay);
-      values.insert(values.end(), {rate, -rate});
-      return;
-    }
-    case Kind::sgd:
-    case Kind::rmsprop:
-      return;  // no number of theirs depends on it
+    default:
+      TORCH_INTERNAL_ASSERT(false, "not an operation on two numbers");
   }
 }
 
@@ -71,6 +68,44 @@ double value_of(const c10::IValue& number) {
 
 }  // namespace
 
+bool FormulaStep::operator==(const FormulaStep& other) const {
+  return operation == other.operation && same_bits(operand, other.operand);
+}
+
+std::optional<double> evaluate(const Formula& formula, const std::vector<double>& inputs) {
+  std::vector<double> stack;
+  auto pop = [&] {
+    const double top = stack.back();
+    stack.pop_back();
+    return top;
+  };
+  for (const FormulaStep& step : formula) {
+    switch (step.operation) {
+      case Operation::input:
+        stack.push_back(inputs.at(static_cast<size_t>(step.operand)));
+        break;
+      case Operation::constant:
+        stack.push_back(step.operand);
+        break;
+      case Operation::negate:
+        stack.push_back(-pop());
+        break;
+      case Operation::square_root:
+        stack.push_back(std::sqrt(pop()));
+        break;
+      default: {
+        const double right = pop();
+        const std::optional<double> result = compute(step.operation, pop(), right);
+        if (!result) {
+          return std::nullopt;
+        }
+        stack.push_back(*result);
+      }
+    }
+  }
+  return pop();
+}
+
 /// Takes out the places that have the same number as the first one in a recording.
 NumberRules::Followed NumberRules::take_equal(Followed& number, const Recording& recording) {
   const double value = value_of(recording.numbers[number.places[0]]);
@@ -82,24 +117,10 @@ NumberRules::Followed NumberRules::take_equal(Followed& number, const Recording&
   return equal;
 }
 
-NumberRules::NumberRules(const Recording& recording, OptimizerCall call) : call_(std::move(call)) {
-  const OptimizerNumbers& before = call_.before;
-  rate_varied_.resize(before.groups.size());
-  for (uint32_t i = 0; i < before.steps.size(); ++i) {
-    if (call_.advance[i] == 0) {
-      together_of_.push_back(kNothing);
-      continue;
-    }
-    auto found = std::find_if(together_.begin(), together_.end(), [&](const Together& t) {
-      return t.group == before.group_of[i] && t.advance == call_.advance[i] &&
-             before.steps[t.first] == before.steps[i];
-    });
-    together_of_.push_back(static_cast<uint32_t>(found - together_.begin()));
-    if (found == together_.end()) {
-      together_.push_back({before.group_of[i], i, call_.advance[i]});
-    }
-  }
-  evaluate(before);
+NumberRules::NumberRules(const Recording& recording, NumberSources sources)
+    : sources_(std::move(sources)), varied_(sources_.inputs.size()) {
+  constexpr uint32_t kNothing = UINT32_MAX;
+  const std::vector<std::optional<double>> values = evaluate_all(sources_.inputs);
   const std::vector<char> free = free_numbers(recording);
   std::unordered_map<uint64_t, uint32_t> known;  // by value: place in `followed_`, or kNothing
   for (uint32_t place = 0; place < free.size(); ++place) {
@@ -110,8 +131,8 @@ NumberRules::NumberRules(const Recording& recording, OptimizerCall call) : call_
     auto [found, is_new] = known.try_emplace(std::bit_cast<uint64_t>(value), kNothing);
     if (is_new) {
       Followed number{{}, value, {}};
-      for (uint32_t i = 0; i < values_.size(); ++i) {
-        if (same_bits(values_[i], value)) {
+      for (uint32_t i = 0; i < values.size(); ++i) {
+        if (is(values[i], value)) {
           number.formulas.push_back(i);
         }
       }
@@ -126,40 +147,25 @@ NumberRules::NumberRules(const Recording& recording, OptimizerCall call) : call_
   }
 }
 
-bool NumberRules::still_together(const OptimizerNumbers& now) const {
-  for (size_t i = 0; i < together_of_.size(); ++i) {
-    if (together_of_[i] != kNothing &&
-        now.steps[i] != now.steps[together_[together_of_[i]].first]) {
-      return false;
-    }
+std::vector<std::optional<double>> NumberRules::evaluate_all(
+    const std::vector<double>& inputs) const {
+  std::vector<std::optional<double>> values;
+  values.reserve(sources_.formulas.size());
+  for (const Formula& formula : sources_.formulas) {
+    values.push_back(evaluate(formula, inputs));
   }
-  return true;
-}
-
-void NumberRules::evaluate(const OptimizerNumbers& now) {
-  values_.clear();
-  for (const OptimizerGroup& group : now.groups) {
-    add_rate_formulas(group, values_);
-  }
-  for (const Together& together : together_) {
-    for (int64_t k = 1; k <= together.advance; ++k) {
-      add_step_formulas(now.groups[together.group], now.steps[together.first] + k, values_);
-    }
-  }
+  return values;
 }
 
 std::string NumberRules::compare(const Recording& last, const Recording& recording,
-                                 const OptimizerCall& call) {
-  if (call.advance != call_.advance || call.before.group_of != call_.before.group_of) {
-    return "optimizers step for other parameters";
+                                 const NumberSources& sources) {
+  if (sources.formulas != sources_.formulas || sources.inputs.size() != sources_.inputs.size()) {
+    return "it makes other numbers of its learning rates or step counts in each call";
   }
-  if (!still_together(call.before)) {
-    return "step counts of an optimizer have moved apart";
+  for (size_t i = 0; i < varied_.size(); ++i) {
+    varied_[i] |= !same_bits(sources.inputs[i], sources_.inputs[i]);
   }
-  for (size_t i = 0; i < rate_varied_.size(); ++i) {
-    rate_varied_[i] |= !same_bits(call.before.groups[i].rate, call_.before.groups[i].rate);
-  }
-  evaluate(call.before);
+  const std::vector<std::optional<double>> values = evaluate_all(sources.inputs);
   std::vector<char> follows(recording.numbers.size());
   std::vector<Followed> now;
   std::vector<uint32_t> unexplained;
@@ -170,7 +176,7 @@ std::string NumberRules::compare(const Recording& last, const Recording& recordi
       if (equal.constant && !same_bits(*equal.constant, value)) {
         equal.constant.reset();
       }
-      std::erase_if(equal.formulas, [&](uint32_t i) { return !same_bits(values_[i], value); });
+      std::erase_if(equal.formulas, [&](uint32_t i) { return !is(values[i], value); });
       if (equal.formulas.empty()) {
         if (!equal.constant) {
           unexplained.push_back(equal.places[0]);
@@ -193,31 +199,29 @@ std::string NumberRules::compare(const Recording& last, const Recording& recordi
     return "";
   }
   return recording.number_place(*std::min_element(unexplained.begin(), unexplained.end())) +
-         " is another one in each call; name its optimizer in CompileOptions::optimizers, or the "
-         "number in CompileOptions::numbers";
+         " is another one in each call";
 }
 
-NumberRules::Answer NumberRules::numbers(const Recording& recording, const OptimizerNumbers& now,
-                                         std::vector<c10::IValue>& numbers) {
-  if (now.group_of != call_.before.group_of || !still_together(now)) {
-    return Answer::other;
+bool NumberRules::numbers(const Recording& recording, const std::vector<double>& recorded_inputs,
+                          const std::vector<double>& inputs,
+                          std::vector<c10::IValue>& numbers) const {
+  if (std::equal(inputs.begin(), inputs.end(), recorded_inputs.begin(), recorded_inputs.end(),
+                 same_bits)) {
+    return true;
   }
-  for (size_t i = 0; i < rate_varied_.size(); ++i) {
-    if (!rate_varied_[i] && !same_bits(now.groups[i].rate, call_.before.groups[i].rate)) {
-      return Answer::unsure;
+  for (size_t i = 0; i < varied_.size(); ++i) {
+    if (!varied_[i] && !same_bits(inputs[i], sources_.inputs[i])) {
+      return false;
     }
   }
-  evaluate(now);
+  const std::vector<std::optional<double>> values = evaluate_all(inputs);
   for (const Followed& number : followed_) {
-    const double value = values_[number.formulas[0]];
-    auto agrees = [&](uint32_t i) { return same_bits(values_[i], value); };
-    if ((number.constant && !same_bits(*number.constant, value)) ||
+    const std::optional<double> value = values[number.formulas[0]];
+    auto agrees = [&](uint32_t i) { return is(values[i], *value); };
+    if (!value || (number.constant && !same_bits(*number.constant, *value)) ||
         !std::all_of(number.formulas.begin(), number.formulas.end(), agrees)) {
-      return Answer::unsure;
+      return false;
     }
-  }
-  if (followed_.empty()) {
-    return Answer::known;
   }
   numbers = recording.numbers;
   for (const Followed& number : followed_) {
@@ -225,10 +229,10 @@ NumberRules::Answer NumberRules::numbers(const Recording& recording, const Optim
       continue;  // as recorded
     }
     for (uint32_t place : number.places) {
-      numbers[place] = number_like(numbers[place], values_[number.formulas[0]]);
+      numbers[place] = number_like(numbers[place], *values[number.formulas[0]]);
     }
   }
-  return Answer::known;
+  return true;
 }
 
 }  // namespace torch_lazy

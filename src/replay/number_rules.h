@@ -1,21 +1,45 @@
-// How numbers of a recorded call follow from learning rates and step counts of optimizers, by what
-// recorded calls have shown.
+// How numbers of a recorded call follow from learning rates and step counts: by formulas of which
+// it is known that the program computes them.
 #pragma once
 
-#include "replay/optimizer_states.h"
 #include "replay/recording.h"
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
 namespace torch_lazy {
 
-/// One recorded call of a function with optimizers: what they had before it, and how many steps
-/// each count went on in it.
-struct OptimizerCall {
-  OptimizerNumbers before;
-  std::vector<int64_t> advance;
+/// One step of a formula, which computes on a stack of doubles.
+struct FormulaStep {
+  enum class Operation : int {
+    input,     // pushes the input number `operand`
+    constant,  // pushes `operand`
+    negate,
+    add,
+    subtract,
+    multiply,
+    divide,
+    power,
+    square_root,
+  };
+  Operation operation = Operation::constant;
+  double operand = 0;
+
+  bool operator==(const FormulaStep& other) const;
+};
+
+using Formula = std::vector<FormulaStep>;
+
+/// What a formula gives; nothing where the program would raise an error or get another kind of
+/// number.
+std::optional<double> evaluate(const Formula& formula, const std::vector<double>& inputs);
+
+/// What the numbers of one call may follow from.
+struct NumberSources {
+  std::vector<double> inputs;  // learning rates and step counts before the call
+  std::vector<Formula> formulas;
 };
 
 /// For every number, all the formulas that gave it, bit by bit, in all recorded calls; that it is
@@ -23,50 +47,33 @@ struct OptimizerCall {
 /// call has to be recorded once more, and shows which of them are wrong.
 class NumberRules {
  public:
-  NumberRules(const Recording& recording, OptimizerCall call);
+  NumberRules(const Recording& recording, NumberSources sources);
 
   /// Compares the last recorded call with another one that differs in nothing but, perhaps,
   /// numbers. The reason for which these rules do not hold, which are then of no use any more;
   /// empty: they do.
-  std::string compare(const Recording& last, const Recording& recording, const OptimizerCall& call);
+  std::string compare(const Recording& last, const Recording& recording,
+                      const NumberSources& sources);
 
-  enum class Answer {
-    known,
-    unsure,  // not seen yet: to be recorded and compared
-    other,   // another kind of call
-  };
-
-  /// The numbers of a call. They stay empty where they are those of the recording.
-  Answer numbers(const Recording& recording, const OptimizerNumbers& now,
-                 std::vector<c10::IValue>& numbers);
-
-  const std::vector<int64_t>& advance() const { return call_.advance; }
+  /// The numbers of a call with these inputs; they stay empty where these are those of the recorded
+  /// call. False: they are not known, and the call is to be recorded and compared.
+  bool numbers(const Recording& recording, const std::vector<double>& recorded_inputs,
+               const std::vector<double>& inputs, std::vector<c10::IValue>& numbers) const;
 
  private:
-  /// Parameters of one group whose counts are equal and go on together.
-  struct Together {
-    uint32_t group = 0;
-    uint32_t first = 0;  // step count
-    int64_t advance = 0;
-  };
-
   /// Numbers that were equal in each recorded call, and so follow the same formulas.
   struct Followed {
     std::vector<uint32_t> places;  // among the recording's numbers
     std::optional<double> constant;
-    std::vector<uint32_t> formulas;  // places in `values_`
+    std::vector<uint32_t> formulas;  // among those of the sources
   };
 
   static Followed take_equal(Followed& number, const Recording& recording);
-  bool still_together(const OptimizerNumbers& now) const;
-  void evaluate(const OptimizerNumbers& now);
+  std::vector<std::optional<double>> evaluate_all(const std::vector<double>& inputs) const;
 
-  OptimizerCall call_;             // the first that was recorded
-  std::vector<char> rate_varied_;  // by group: recorded calls had other rates
-  std::vector<Together> together_;
-  std::vector<uint32_t> together_of_;  // by step count
+  NumberSources sources_;     // of the first recorded call
+  std::vector<char> varied_;  // by input: it was another one in some recorded call
   std::vector<Followed> followed_;
-  std::vector<double> values_;  // what all formulas give for a call
 };
 
 }  // namespace torch_lazy

@@ -25,6 +25,79 @@ uint64_t word(double number) {
   return std::bit_cast<uint64_t>(number);
 }
 
+// ---- Formulas, written as C++ -------------------------------------------------------------------
+
+using Operation = FormulaStep::Operation;
+
+Formula input(size_t index) {
+  return {{Operation::input, static_cast<double>(index)}};
+}
+
+Formula constant(double value) {
+  return {{Operation::constant, value}};
+}
+
+Formula apply(Operation operation, Formula a, const Formula& b = {}) {
+  a.insert(a.end(), b.begin(), b.end());
+  a.push_back({operation, 0});
+  return a;
+}
+
+Formula operator-(const Formula& a) {
+  return apply(Operation::negate, a);
+}
+Formula operator+(const Formula& a, const Formula& b) {
+  return apply(Operation::add, a, b);
+}
+Formula operator-(const Formula& a, const Formula& b) {
+  return apply(Operation::subtract, a, b);
+}
+Formula operator*(const Formula& a, const Formula& b) {
+  return apply(Operation::multiply, a, b);
+}
+Formula operator/(const Formula& a, const Formula& b) {
+  return apply(Operation::divide, a, b);
+}
+Formula power(const Formula& a, const Formula& b) {
+  return apply(Operation::power, a, b);
+}
+Formula square_root(const Formula& a) {
+  return apply(Operation::square_root, a);
+}
+
+/// What optimizers make of a learning rate before an operator gets it.
+void add_rate_formulas(const OptimizerGroup& group, const Formula& rate,
+                       std::vector<Formula>& formulas) {
+  const Formula decayed = rate * constant(group.weight_decay);
+  formulas.insert(formulas.end(), {rate, -rate, constant(1) - decayed, decayed, -decayed});
+}
+
+/// What they make of a step count. The arithmetic is theirs, operation by operation.
+void add_step_formulas(const OptimizerGroup& group, const Formula& rate, const Formula& step,
+                       std::vector<Formula>& formulas) {
+  using Kind = OptimizerGroup::Kind;
+  const Formula one = constant(1);
+  switch (group.kind) {
+    case Kind::adam:
+    case Kind::adamw: {
+      const Formula correction1 = one - power(constant(group.beta1), step);
+      const Formula correction2 = one - power(constant(group.beta2), step);
+      const Formula corrected = rate / correction1;
+      formulas.insert(formulas.end(), {correction1, correction2, square_root(correction2),
+                                       corrected, -corrected});
+      return;
+    }
+    case Kind::adagrad: {
+      const Formula decayed = rate / (one + (step - one) * constant(group.rate_decay));
+      formulas.insert(formulas.end(), {decayed, -decayed});
+      return;
+    }
+    case Kind::sgd:
+    case Kind::rmsprop:
+      return;  // no number of theirs depends on it
+  }
+}
+
 }  // namespace
 
 OptimizerStates::OptimizerStates(std::vector<const optim::Optimizer*> optimizers)
@@ -39,19 +112,20 @@ OptimizerStates::OptimizerStates(std::vector<const optim::Optimizer*> optimizers
 void OptimizerStates::look() {
   obstacle_.clear();
   tensors_.clear();
-  numbers_.groups.clear();
-  numbers_.steps.clear();
-  numbers_.group_of.clear();
+  groups_.clear();
+  together_.clear();
   counts_.clear();
-  key_.clear();
+  shared_.clear();
+  inputs_.clear();
+  options_.clear();
   for (const optim::Optimizer* optimizer : optimizers_) {
     const auto& kept = optimizer->state();
-    key_.push_back(optimizer->param_groups().size());
+    options_.push_back(optimizer->param_groups().size());
     for (const optim::OptimizerParamGroup& group : optimizer->param_groups()) {
       if (!add_group(group.options())) {
         return;
       }
-      key_.push_back(group.params().size());
+      options_.push_back(group.params().size());
       // In the order of the parameters: the map's own is that of addresses.
       for (const at::Tensor& parameter : group.params()) {
         auto found = kept.find(parameter.unsafeGetTensorImpl());
@@ -62,6 +136,12 @@ void OptimizerStates::look() {
       }
     }
   }
+  for (const OptimizerGroup& group : groups_) {
+    inputs_.push_back(group.rate);
+  }
+  for (const Together& together : together_) {
+    inputs_.push_back(static_cast<double>(together.steps));
+  }
 }
 
 bool OptimizerStates::add_group(const optim::OptimizerOptions& options) {
@@ -71,16 +151,16 @@ bool OptimizerStates::add_group(const optim::OptimizerOptions& options) {
   } else if (const auto* adamw = dynamic_cast<const optim::AdamWOptions*>(&options)) {
     add_adam_group(Kind::adamw, *adamw);
   } else if (const auto* sgd = dynamic_cast<const optim::SGDOptions*>(&options)) {
-    numbers_.groups.push_back({Kind::sgd, sgd->lr(), sgd->weight_decay(), 0, 0, 0});
-    key_.insert(key_.end(), {word(sgd->momentum()), word(sgd->dampening()), sgd->nesterov()});
+    groups_.push_back({Kind::sgd, sgd->lr(), sgd->weight_decay(), 0, 0, 0});
+    options_.insert(options_.end(), {word(sgd->momentum()), word(sgd->dampening()), sgd->nesterov()});
   } else if (const auto* rms = dynamic_cast<const optim::RMSpropOptions*>(&options)) {
-    numbers_.groups.push_back({Kind::rmsprop, rms->lr(), rms->weight_decay(), 0, 0, 0});
-    key_.insert(key_.end(),
+    groups_.push_back({Kind::rmsprop, rms->lr(), rms->weight_decay(), 0, 0, 0});
+    options_.insert(options_.end(),
                 {word(rms->alpha()), word(rms->eps()), word(rms->momentum()), rms->centered()});
   } else if (const auto* adagrad = dynamic_cast<const optim::AdagradOptions*>(&options)) {
-    numbers_.groups.push_back(
+    groups_.push_back(
         {Kind::adagrad, adagrad->lr(), adagrad->weight_decay(), 0, 0, adagrad->lr_decay()});
-    key_.push_back(word(adagrad->eps()));
+    options_.push_back(word(adagrad->eps()));
   } else if (dynamic_cast<const optim::LBFGSOptions*>(&options)) {
     obstacle_ =
         "torch::optim::LBFGS reads values to decide what it does next and how often it calls its "
@@ -92,8 +172,8 @@ bool OptimizerStates::add_group(const optim::OptimizerOptions& options) {
         "its tensors in CompileOptions::state and its numbers in CompileOptions::numbers";
     return false;
   }
-  const OptimizerGroup& added = numbers_.groups.back();
-  key_.insert(key_.end(), {static_cast<uint64_t>(added.kind), word(added.weight_decay),
+  const OptimizerGroup& added = groups_.back();
+  options_.insert(options_.end(), {static_cast<uint64_t>(added.kind), word(added.weight_decay),
                            word(added.beta1), word(added.beta2), word(added.rate_decay)});
   return true;
 }
@@ -101,13 +181,13 @@ bool OptimizerStates::add_group(const optim::OptimizerOptions& options) {
 template <typename Options>
 void OptimizerStates::add_adam_group(OptimizerGroup::Kind kind, const Options& options) {
   const auto [beta1, beta2] = options.betas();
-  numbers_.groups.push_back({kind, options.lr(), options.weight_decay(), beta1, beta2, 0});
-  key_.insert(key_.end(), {word(options.eps()), options.amsgrad()});
+  groups_.push_back({kind, options.lr(), options.weight_decay(), beta1, beta2, 0});
+  options_.insert(options_.end(), {word(options.eps()), options.amsgrad()});
 }
 
 bool OptimizerStates::add_state(optim::OptimizerParamState& state) {
   using Kind = OptimizerGroup::Kind;
-  switch (numbers_.groups.back().kind) {
+  switch (groups_.back().kind) {
     case Kind::adam:
       return add_adam_state<optim::AdamParamState>(state);
     case Kind::adamw:
@@ -160,9 +240,42 @@ void OptimizerStates::add_tensor(const at::Tensor& tensor) {
 
 void OptimizerStates::add_count(int64_t& steps, const at::Tensor& written) {
   counts_.push_back({&steps, static_cast<uint32_t>(tensors_.size())});
-  numbers_.steps.push_back(steps);
-  numbers_.group_of.push_back(static_cast<uint32_t>(numbers_.groups.size() - 1));
+  const auto group = static_cast<uint32_t>(groups_.size() - 1);
+  auto found = std::find_if(together_.begin(), together_.end(), [&](const Together& t) {
+    return t.group == group && t.steps == steps;
+  });
+  shared_.push_back(static_cast<uint32_t>(found - together_.begin()));
+  if (found == together_.end()) {
+    together_.push_back({group, steps});
+  }
   add_tensor(written);
+}
+
+std::vector<uint64_t> OptimizerStates::key() const {
+  std::vector<uint64_t> key = options_;
+  for (size_t i = 0; i < counts_.size(); ++i) {
+    key.insert(key.end(), {shared_[i], group_of(i)});
+  }
+  return key;
+}
+
+std::vector<Formula> OptimizerStates::formulas(const std::vector<int64_t>& advance) const {
+  std::vector<Formula> formulas;
+  for (size_t i = 0; i < groups_.size(); ++i) {
+    add_rate_formulas(groups_[i], input(i), formulas);
+  }
+  std::vector<int64_t> steps(together_.size());
+  for (size_t i = 0; i < advance.size(); ++i) {
+    steps[shared_[i]] = std::max(steps[shared_[i]], advance[i]);
+  }
+  for (size_t i = 0; i < together_.size(); ++i) {
+    const uint32_t group = together_[i].group;
+    for (int64_t k = 1; k <= steps[i]; ++k) {
+      const Formula step = input(groups_.size() + i) + constant(static_cast<double>(k));
+      add_step_formulas(groups_[group], input(group), step, formulas);
+    }
+  }
+  return formulas;
 }
 
 }  // namespace torch_lazy

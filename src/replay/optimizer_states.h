@@ -2,6 +2,8 @@
 // steps that they count in C++.
 #pragma once
 
+#include "replay/number_rules.h"
+
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
@@ -29,13 +31,6 @@ struct OptimizerGroup {
   bool operator==(const OptimizerGroup&) const = default;
 };
 
-/// What optimizers compute their numbers from.
-struct OptimizerNumbers {
-  std::vector<OptimizerGroup> groups;  // of all optimizers
-  std::vector<int64_t> steps;          // by step count
-  std::vector<uint32_t> group_of;      // by step count
-};
-
 /// The optimizers of a function as `look` finds them.
 class OptimizerStates {
  public:
@@ -49,10 +44,17 @@ class OptimizerStates {
   /// What they keep for their parameters, in the order of these.
   const std::vector<const at::Tensor*>& tensors() const { return tensors_; }
 
-  const OptimizerNumbers& numbers() const { return numbers_; }
+  /// What they compute their numbers from: learning rates, then step counts. Parameters of one group
+  /// that have made as many steps share a count.
+  const std::vector<double>& inputs() const { return inputs_; }
 
-  /// Everything else: what they are, and their options besides learning rates.
-  const std::vector<uint64_t>& key() const { return key_; }
+  const std::vector<OptimizerGroup>& groups() const { return groups_; }
+
+  /// What they are, and their options besides learning rates.
+  const std::vector<uint64_t>& options() const { return options_; }
+
+  /// The options, which parameters have a step count, and which share one.
+  std::vector<uint64_t> key() const;
 
   /// A parameter's step count, and which of the tensors every step writes.
   struct Count {
@@ -61,7 +63,21 @@ class OptimizerStates {
   };
   const std::vector<Count>& counts() const { return counts_; }
 
+  /// What a count was, and of which group, when `look` saw it.
+  int64_t steps_of(size_t count) const { return together_[shared_[count]].steps; }
+  uint32_t group_of(size_t count) const { return together_[shared_[count]].group; }
+
+  /// What libtorch's optimizers make of the inputs in a call in which the counts went on by
+  /// `advance`.
+  std::vector<Formula> formulas(const std::vector<int64_t>& advance) const;
+
  private:
+  /// Parameters of one group whose counts are equal.
+  struct Together {
+    uint32_t group = 0;
+    int64_t steps = 0;
+  };
+
   bool add_group(const torch::optim::OptimizerOptions& options);
   bool add_state(torch::optim::OptimizerParamState& state);
   void add_tensor(const at::Tensor& tensor);
@@ -74,9 +90,12 @@ class OptimizerStates {
   std::vector<const torch::optim::Optimizer*> optimizers_;
   std::string obstacle_;
   std::vector<const at::Tensor*> tensors_;
-  OptimizerNumbers numbers_;
+  std::vector<OptimizerGroup> groups_;  // of all optimizers
+  std::vector<Together> together_;
   std::vector<Count> counts_;
-  std::vector<uint64_t> key_;
+  std::vector<uint32_t> shared_;  // by count: which of `together_`
+  std::vector<double> inputs_;
+  std::vector<uint64_t> options_;
 };
 
 }  // namespace torch_lazy

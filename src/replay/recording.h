@@ -177,11 +177,6 @@ enum class ResultGraph : int {
   needed,
 };
 
-/// Whether a call of a trusted function, counted from 1, is recorded and compared once more.
-inline bool is_check(uint64_t call) {
-  return call >= 8 && (call & (call - 1)) == 0;
-}
-
 /// Records what the calling thread does between construction and `finish`.
 class TORCH_LAZY_API Recorder {
  public:

@@ -240,15 +240,15 @@ void raise_failure(const Flight& flight, const SyncRequest& request) {
   raise(*flight.failure);
 }
 
-/// Schedules; where execution is synchronous, executes.
-void run(const SyncRequest& request) {
+/// Schedules; executes where execution is synchronous, or where the caller waits anyway.
+void run(const SyncRequest& request, bool waits = false) {
   raise_undelivered(/*of_any_thread=*/request.everything);
   FlightPtr flight = schedule(request);
   if (!flight) {
     return;
   }
   watch_obstacle("what it recorded runs before it has ended");
-  if (is_asynchronous()) {
+  if (is_asynchronous() && !waits) {
     wait_while_far_ahead();
     return;
   }
@@ -312,7 +312,7 @@ void compute(Value* value) {
       raise_failure(*flight, request);
       raise_undelivered(/*of_any_thread=*/false);
     } else {
-      run(request);
+      run(request, /*waits=*/true);
     }
   }
 }

@@ -475,7 +475,7 @@ SOURCES = [
     Source("initial seed", "$n = 0", "(1.0 + torch.initial_seed() % 2)", types=("float",)),
     Source("torch.backends", "$n = torch.backends.mkldnn.enabled",
            "($v if torch.backends.mkldnn.enabled == $n else $w)",
-           "torch.backends.mkldnn.enabled = not $n", undo="torch.backends.mkldnn.enabled = $n"),
+           "torch.backends.mkldnn.set_flags(not $n)", undo="torch.backends.mkldnn.set_flags($n)"),
     Source("another thread: thread-local", "class $N(threading.local):\n    def __init__(self):\n"
            "        self.a = $v if threading.current_thread() is threading.main_thread() else $w\n"
            "$n = $N()", "$n.a", "IN_THREAD = True"),

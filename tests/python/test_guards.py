@@ -35,6 +35,26 @@ def call_until_replayed(f, *args):
     raise AssertionError(f"not replayed: {f.cache_info()}")
 
 
+def test_a_class_that_hides_what_its_base_has():
+    """Also where the class is PyTorch's and its base is not."""
+
+    class Base:
+        def __init__(self):
+            self.factor = 0.0
+
+    def own_init(self):
+        self.factor = 2.0
+
+    kind = type("Derived", (Base,), {"__init__": own_init, "__module__": "torch.somewhere"})
+
+    @torch_lazy.compile
+    def f(x):
+        return x * kind().factor
+
+    x = torch.ones(3, device="lazy")
+    assert call_until_replayed(f, x).tolist() == [2, 2, 2]
+
+
 # ---- Dicts ---------------------------------------------------------------------------------------
 
 CHANGES = {

@@ -1,0 +1,122 @@
+// Which calls of a function are recorded and which are replayed: one policy for functions of Python
+// and of C++. Two calls in a row with equal recordings are trusted; calls 8, 16, 32, ... are
+// recorded and compared again.
+#pragma once
+
+#include "replay/number_rules.h"
+#include "replay/recording.h"
+#include "runtime/queue.h"
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace torch_lazy {
+
+/// One recorded call, with what the language of its function knows of it.
+class RecordedCall {
+ public:
+  enum class Fit {
+    fits,
+    other,  // something has another value, and may get this one again
+    never,  // something that it depends on is gone
+  };
+
+  std::shared_ptr<Recording> recording;
+  NumberSources sources;
+  std::string obstacle;  // why it cannot be replayed; empty: it can
+
+  RecordedCall() = default;
+  RecordedCall(const RecordedCall&) = delete;
+  RecordedCall& operator=(const RecordedCall&) = delete;
+  virtual ~RecordedCall() = default;
+
+  /// In what it differs from a call before, recordings aside; empty: in nothing.
+  virtual std::string difference(const RecordedCall& /*before*/) const { return ""; }
+
+  /// What a user can do about a number that is another one in each call.
+  virtual std::string advice_about_numbers() const = 0;
+
+  /// Whether what it depends on besides tensors is as it was.
+  virtual Fit fit() { return Fit::fits; }
+
+  /// The inputs of its formulas at present, after `fit`.
+  virtual const std::vector<double>& inputs() const = 0;
+
+  /// Adds the tensors that it knows to those of the call's arguments.
+  virtual void add_tensors(ReplayTensors& /*tensors*/) const {}
+};
+
+using RecordedCallPtr = std::shared_ptr<RecordedCall>;
+
+/// A call that can be replayed.
+struct TrustedCall {
+  RecordedCallPtr call;
+  NumberRules rules;
+  uint64_t calls = 0;     // since it is trusted
+  ReplayTensors tensors;  // of its last replay, while there is none
+};
+
+using TrustedCallPtr = std::shared_ptr<TrustedCall>;
+
+/// Why a call is recorded.
+enum class Purpose {
+  learn,
+  settle,  // it shows what its numbers follow
+  check,
+};
+
+/// What is to be done with a call.
+struct Decision {
+  enum class Kind {
+    replay,
+    record,
+    call,  // the function is called as it is
+  };
+  Kind kind = Kind::call;
+  Purpose purpose = Purpose::learn;
+  TrustedCallPtr trusted;                  // what is replayed, or compared with
+  ReplayTensors tensors;                   // of a replay: they match
+  std::vector<c10::IValue> numbers;        // of a replay
+  std::optional<ExecutionLock> execution;  // of a replay: held until it has run
+};
+
+/// What is known of the calls of one kind: those of a function with one signature.
+class TORCH_LAZY_API CallHistory {
+ public:
+  /// Fills in a new decision. `add_arguments` adds the tensors among the arguments.
+  void decide(const std::function<void(ReplayTensors&)>& add_arguments, Decision& decision);
+
+  /// Judges a call that was recorded for a purpose. Why the function is given up, which is to be
+  /// said; empty: it is not.
+  std::string judge(const RecordedCallPtr& call, Purpose purpose, const TrustedCallPtr& trusted);
+
+  /// From now on the function is called each time.
+  void give_up(std::string reason);
+
+  /// The calls that can be replayed, the latest first: for training and evaluation, with and
+  /// without gradients.
+  const std::vector<TrustedCallPtr>& trusted() const { return trusted_; }
+
+  /// Calls recorded since one was trusted.
+  int attempts() const { return attempts_; }
+
+  /// Why the last recorded call was not trusted; empty: it was.
+  const std::string& reason() const { return reason_; }
+
+  bool given_up() const { return given_up_; }
+
+ private:
+  std::string learn(const RecordedCallPtr& call);
+
+  std::vector<TrustedCallPtr> trusted_;
+  RecordedCallPtr last_;
+  std::string reason_;
+  int attempts_ = 0;
+  bool given_up_ = false;
+};
+
+}  // namespace torch_lazy
