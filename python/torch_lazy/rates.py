@@ -21,7 +21,6 @@ from torch.overrides import TorchFunctionMode
 from torch_lazy import _C
 from torch_lazy.reach import Reach
 
-
 _Op = _C.FormulaOperation
 _Steps = tuple[tuple[Any, float], ...]
 """A formula: operations on a stack, as C++ evaluates it (src/replay/number_rules.h)."""

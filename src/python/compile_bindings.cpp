@@ -134,9 +134,8 @@ class CompiledCalls {
     };
     signature->history.decide(add_arguments, decision);
     if (decision.kind != Decision::Kind::replay) {
-      return py::make_tuple(py::none(),
-                            Task{signature, decision.kind == Decision::Kind::record,
-                                 decision.purpose, std::move(decision.trusted)});
+      return py::make_tuple(py::none(), Task{signature, decision.kind == Decision::Kind::record,
+                                             decision.purpose, std::move(decision.trusted)});
     }
     const auto call = std::static_pointer_cast<CallOfPython>(decision.trusted->call);
     std::vector<at::Tensor> made =
@@ -320,20 +319,20 @@ void bind_compile(py::module_& m) {
            [](const Signature& signature, const py::tuple& args, const py::dict& kwargs) {
              return signature.key.is_of(CallKey(args, kwargs));
            })
-      .def("give_up", [](Signature& s, std::string reason) { s.history.give_up(std::move(reason)); })
+      .def("give_up",
+           [](Signature& s, std::string reason) { s.history.give_up(std::move(reason)); })
       .def_property_readonly("text", [](const Signature& s) { return s.key.text(); })
       .def_property_readonly("is_new_object", [](const Signature& s) { return s.is_new_object; })
       .def_property_readonly("attempts", [](const Signature& s) { return s.history.attempts(); })
       .def_property_readonly("reason", [](const Signature& s) { return s.history.reason(); })
-      .def_property_readonly(
-          "calls",
-          [](const Signature& s) {
-            uint64_t calls = 0;
-            for (const TrustedCallPtr& trusted : s.history.trusted()) {
-              calls += trusted->calls;
-            }
-            return calls;
-          })
+      .def_property_readonly("calls",
+                             [](const Signature& s) {
+                               uint64_t calls = 0;
+                               for (const TrustedCallPtr& trusted : s.history.trusted()) {
+                                 calls += trusted->calls;
+                               }
+                               return calls;
+                             })
       .def_property_readonly("recordings", [](const Signature& s) {
         std::vector<std::shared_ptr<Recording>> recordings;
         for (const TrustedCallPtr& trusted : s.history.trusted()) {

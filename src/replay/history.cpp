@@ -89,7 +89,7 @@ void CallHistory::decide(const std::function<void(ReplayTensors&)>& add_argument
 }
 
 std::string CallHistory::judge(const RecordedCallPtr& call, Purpose purpose,
-                           const TrustedCallPtr& trusted) {
+                               const TrustedCallPtr& trusted) {
   reason_ = call->obstacle;
   if (call->recording->untimely) {
     return "";  // that says nothing about the function

@@ -83,8 +83,8 @@ void add_step_formulas(const OptimizerGroup& group, const Formula& rate, const F
       const Formula correction1 = one - power(constant(group.beta1), step);
       const Formula correction2 = one - power(constant(group.beta2), step);
       const Formula corrected = rate / correction1;
-      formulas.insert(formulas.end(), {correction1, correction2, square_root(correction2),
-                                       corrected, -corrected});
+      formulas.insert(formulas.end(),
+                      {correction1, correction2, square_root(correction2), corrected, -corrected});
       return;
     }
     case Kind::adagrad: {
@@ -152,11 +152,12 @@ bool OptimizerStates::add_group(const optim::OptimizerOptions& options) {
     add_adam_group(Kind::adamw, *adamw);
   } else if (const auto* sgd = dynamic_cast<const optim::SGDOptions*>(&options)) {
     groups_.push_back({Kind::sgd, sgd->lr(), sgd->weight_decay(), 0, 0, 0});
-    options_.insert(options_.end(), {word(sgd->momentum()), word(sgd->dampening()), sgd->nesterov()});
+    options_.insert(options_.end(),
+                    {word(sgd->momentum()), word(sgd->dampening()), sgd->nesterov()});
   } else if (const auto* rms = dynamic_cast<const optim::RMSpropOptions*>(&options)) {
     groups_.push_back({Kind::rmsprop, rms->lr(), rms->weight_decay(), 0, 0, 0});
     options_.insert(options_.end(),
-                {word(rms->alpha()), word(rms->eps()), word(rms->momentum()), rms->centered()});
+                    {word(rms->alpha()), word(rms->eps()), word(rms->momentum()), rms->centered()});
   } else if (const auto* adagrad = dynamic_cast<const optim::AdagradOptions*>(&options)) {
     groups_.push_back(
         {Kind::adagrad, adagrad->lr(), adagrad->weight_decay(), 0, 0, adagrad->lr_decay()});
@@ -174,7 +175,7 @@ bool OptimizerStates::add_group(const optim::OptimizerOptions& options) {
   }
   const OptimizerGroup& added = groups_.back();
   options_.insert(options_.end(), {static_cast<uint64_t>(added.kind), word(added.weight_decay),
-                           word(added.beta1), word(added.beta2), word(added.rate_decay)});
+                                   word(added.beta1), word(added.beta2), word(added.rate_decay)});
   return true;
 }
 

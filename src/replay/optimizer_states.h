@@ -44,8 +44,8 @@ class OptimizerStates {
   /// What they keep for their parameters, in the order of these.
   const std::vector<const at::Tensor*>& tensors() const { return tensors_; }
 
-  /// What they compute their numbers from: learning rates, then step counts. Parameters of one group
-  /// that have made as many steps share a count.
+  /// What they compute their numbers from: learning rates, then step counts. Parameters of one
+  /// group that have made as many steps share a count.
   const std::vector<double>& inputs() const { return inputs_; }
 
   const std::vector<OptimizerGroup>& groups() const { return groups_; }

@@ -40,7 +40,7 @@ DTYPES = (
 )
 
 
-DEPENDS_ON_DATA = re.compile(r"is out of bounds for dimension|invalid multinomial|probability tensor")
+DEPENDS_ON_DATA = re.compile(r"is out of bounds for dimension|multinomial|probability tensor")
 """Errors that only a run can find."""
 
 
