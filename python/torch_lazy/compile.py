@@ -9,6 +9,7 @@ import collections
 import contextlib
 import functools
 import gc
+import sys
 import warnings
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -34,6 +35,10 @@ _OBSERVED = 4
 """Recorded calls from which it is expected what the next one will use."""
 
 
+_VAIN_COLLECTIONS = 4
+"""Collections of garbage that did not let go of tensors, after which no more are made."""
+
+
 class CompileWarning(UserWarning):
     """A compiled function is not replayed, or was replayed where it should not have been."""
 
@@ -51,6 +56,9 @@ class Attempt:
         """Of its result; tensors on the device are left out."""
         self.learning_rates = rates.rates
         self.fixed_rates = rates.fixed
+
+    def path_of(self, guard: int) -> str:
+        return self.reach.path_of(guard)
 
     def difference(self, before: "Attempt") -> str:
         """In what it differs from a call before, besides what was recorded; empty: in nothing."""
@@ -98,8 +106,17 @@ class CompiledFunction:
         self._optimizers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
         """Those that count their steps on the device."""
         self._said_new_object = False
+        self._said_many_kinds = False
+        self._vain_collections = 0
         self._calls = _C.CompiledCalls(cache_size)
         self._call = self._calls.call
+        self._options = {
+            "donate": self._donate,
+            "pure_hooks": pure_hooks,
+            "is_compiling": is_compiling,
+            "cache_size": cache_size,
+        }
+        self._own = frozenset(vars(self))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         result, task = self._call(args, kwargs)
@@ -112,15 +129,17 @@ class CompiledFunction:
     # ---- What a user may ask ---------------------------------------------------------------------
 
     def cache_info(self) -> list[dict[str, Any]]:
-        """A row for each signature: its tensors, calls, whether it is replayed, and if not why."""
+        """A row for each signature: its tensors, calls, whether it is replayed, if not why, and
+        what had changed when it was recorded again."""
         return [
             {
                 "signature": signature.text,
-                "recorded": signature.attempts,
+                "recorded": signature.recorded,
                 "replayed": bool(signature.recordings),
                 "calls": signature.calls,
                 "operators": [recording.nodes for recording in signature.recordings],
                 "reason": signature.reason,
+                "changed": signature.changed,
             }
             for signature in self._calls.signatures
         ]
@@ -131,12 +150,18 @@ class CompiledFunction:
 
     def anew(self) -> "CompiledFunction":
         """The same function with the same options, and no recordings."""
-        return CompiledFunction(
-            self.function,
-            donate=self._donate,
-            pure_hooks=self._pure_hooks,
-            is_compiling=self._is_compiling,
-        )
+        return _compiled(self.function, self._options)
+
+    def __reduce__(self) -> Any:
+        """Like a function: by its name where it has one, else by what it is made of."""
+        name = getattr(self, "__qualname__", "")
+        found = sys.modules.get(getattr(self, "__module__", ""))
+        for part in name.split("."):
+            found = getattr(found, part, None)
+        if found is self:
+            return name
+        attributes = {key: value for key, value in vars(self).items() if key not in self._own}
+        return _compiled, (self.function, self._options), attributes
 
     def trusted_call(self, args: tuple[Any, ...], **kwargs: Any) -> Any:
         """What a call with these arguments would replay; None: nothing."""
@@ -149,6 +174,13 @@ class CompiledFunction:
         if signature is not None and signature.is_new_object and not self._said_new_object:
             self._said_new_object = True
             self._say_given_up(signature, signature.reason)
+        if task.many_kinds and not self._said_many_kinds:
+            self._said_many_kinds = True
+            self._warn(
+                f"{_name_of(self)} is called with other numbers, texts, shapes or objects in "
+                f"nearly every call: from now on a call is recorded when one of its kind was made "
+                f"before. Pass numbers that change as tensors."
+            )
         if not task.records:
             with StepsOnDevice(self._optimizers):
                 return self.function(*args, **kwargs)
@@ -177,13 +209,13 @@ class CompiledFunction:
             recorder = _C.Recorder(known, hosts, donated)
             steps = StepsOnDevice(before.optimizers)
             observer = Observer()
-            with steps, HostReads(before.names) as reads, compiling, rates, observer:
+            with steps, HostReads(before.names, hosts) as reads, compiling, rates, observer:
                 result = self.function(*args, **kwargs)
             leaves: list[Any] = []
             shape = Shape(result, leaves)
             if rates.end(leaves):
                 result = shape.make(iter(leaves))
-            recording = _finish(recorder, leaves)
+            recording = self._finish(recorder, leaves)
         finally:
             if recorder is not None:
                 recorder.abandon()  # whoever keeps a traceback keeps the recorder
@@ -198,6 +230,7 @@ class CompiledFunction:
             or ("" if signature.is_of(args, kwargs) else _OTHER_CALL)
             or _state_obstacle(before, after, self._pure_hooks)
             or _result_obstacle(leaves, {id(tensor) for tensor in known})
+            or _kept_result(result, after, _C.call_parts(args, kwargs))
         )
         if "reads a number" in obstacle and not self._is_compiling:
             obstacle += (
@@ -217,6 +250,13 @@ class CompiledFunction:
         call.set_sources(*rates.sources())
         return result, call
 
+    def _finish(self, recorder: Any, leaves: list[Any]) -> Any:
+        tensors = [leaf for leaf in leaves if _is_lazy(leaf)]
+        graphs = [graph_behind(tensor) for tensor in tensors]
+        if _NEEDED not in graphs and self._vain_collections < _VAIN_COLLECTIONS:
+            self._vain_collections += not _collect(lambda: recorder.leaves_others(tensors))
+        return recorder.finish(tensors, graphs)
+
     def _donated(self, args: Any, kwargs: Any, known: list[torch.Tensor]) -> list[int]:
         places = {id(tensor): i for i, tensor in reversed(list(enumerate(known)))}
         donated = []
@@ -232,24 +272,38 @@ class CompiledFunction:
         return donated
 
     def _say_given_up(self, signature: Any, reason: str) -> None:
-        name = getattr(self, "__qualname__", repr(self.function))
-        warnings.warn(
-            f"torch_lazy.compile: {name}{signature.text} is not replayed: {reason}. "
-            f"It runs as it would without compile.",
-            CompileWarning,
-            stacklevel=4,
+        self._warn(
+            f"{_name_of(self)}{signature.text} is not replayed: {reason}. "
+            f"It runs as it would without compile."
         )
+
+    def _warn(self, text: str) -> None:
+        """At the line that called the function."""
+        level, frame = 1, sys._getframe()
+        while frame.f_back is not None and frame.f_code.co_filename == __file__:
+            level, frame = level + 1, frame.f_back
+        warnings.warn(f"torch_lazy.compile: {text}", CompileWarning, stacklevel=level)
 
 
 WRAPPERS.add(CompiledFunction)
 
 
-def _finish(recorder: Any, leaves: list[Any]) -> Any:
-    tensors = [leaf for leaf in leaves if _is_lazy(leaf)]
-    graphs = [graph_behind(tensor) for tensor in tensors]
-    if any(graphs):
-        gc.collect()  # graphs of autograd in reference cycles hold tensors
-    return recorder.finish(tensors, graphs)
+def _compiled(function: Callable[..., Any], options: dict[str, Any]) -> CompiledFunction:
+    return CompiledFunction(function, **options)
+
+
+def _name_of(function: CompiledFunction) -> str:
+    return getattr(function, "__qualname__", repr(function.function))
+
+
+def _collect(remains: Callable[[], bool]) -> bool:
+    """Collects what reference cycles hold, the young first, while something remains that the call
+    made. Whether nothing does."""
+    for generation in (1, 2):
+        if not remains():
+            return True
+        gc.collect(generation)
+    return not remains()
 
 
 # ---- What keeps a call from being replayed -------------------------------------------------------
@@ -288,6 +342,21 @@ def _result_obstacle(leaves: list[Any], known: set[int]) -> str:
                 return "it returns a tensor that is not on the device lazy"
             if type(leaf) is not torch.Tensor and id(leaf) not in known:
                 return f"it returns a {type(leaf).__name__}"
+    return ""
+
+
+def _kept_result(result: Any, reach: Reach, arguments: list[Any]) -> str:
+    """An obstacle: a part of the result that a program may also find elsewhere, and change."""
+    known = {id(part) for part in arguments}
+    waiting = [result]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, (list, dict)) and (id(part) in known or reach.has_seen(part)):
+            return f"it returns a {type(part).__name__} that is kept elsewhere, too; return a copy"
+        if isinstance(part, (list, tuple)):
+            waiting += part
+        elif isinstance(part, dict):
+            waiting += part.values()
     return ""
 
 

@@ -14,20 +14,22 @@ from torch_lazy import _C
 @functools.cache
 def load_modes() -> None:
     """Has PyTorch import what dispatch modes need, outside of what is observed."""
-    with HostReads({}):
+    with HostReads({}, ()):
         torch.empty(0)
 
 
 class HostReads(TorchDispatchMode):
     """Sees whether a call reads plain tensors that it has not made itself.
 
-    Copies to the device lazy are followed: a replay makes them again.
+    Copies to the device lazy are followed where the recorder knows the tensor: a replay makes them
+    again.
     """
 
-    def __init__(self, names: Mapping[int, str]) -> None:
+    def __init__(self, names: Mapping[int, str], known: Iterable[torch.Tensor]) -> None:
         super().__init__()
         self.obstacle = ""
         self._names = names
+        self._known = {_storage_of(tensor) for tensor in known}
         self._made: dict[int, Any] = {}
         """Storages that the call has made, by address; held, so that none takes its place."""
 
@@ -38,10 +40,12 @@ class HostReads(TorchDispatchMode):
             self._note_made(arguments)  # torch.tensor: made of Python's numbers
         result = func(*args, **kwargs)
         results = tree_leaves(result)
-        if arguments and not self.obstacle and not _only_moves(func, args, results):
+        if arguments and not self.obstacle:
+            moves = _only_moves(func, results)
             for tensor in arguments:
-                if not self._is_made(tensor):
-                    self._say(f"{func} computes with", tensor, _C.source_line().strip())
+                if not self._is_made(tensor) and not (moves and _storage_of(tensor) in self._known):
+                    verb = "moves" if moves else "computes with"
+                    self._say(f"{func} {verb}", tensor, _C.source_line().strip())
                     break
         if not func.is_view:
             self._note_made(leaf for leaf in results if _is_host(leaf))
@@ -63,16 +67,18 @@ class HostReads(TorchDispatchMode):
 
     def _note_made(self, tensors: Iterable[torch.Tensor]) -> None:
         for tensor in tensors:
-            if tensor.layout == torch.strided:
-                storage = tensor.untyped_storage()
-                self._made[storage._cdata] = storage
-            else:
-                self._made[id(tensor)] = tensor
+            held = tensor.untyped_storage() if tensor.layout == torch.strided else tensor
+            self._made[_storage_of(tensor)] = held
 
     def _is_made(self, tensor: torch.Tensor) -> bool:
-        if tensor.layout == torch.strided:
-            return tensor.untyped_storage()._cdata in self._made
-        return id(tensor) in self._made
+        return _storage_of(tensor) in self._made
+
+
+def _storage_of(tensor: torch.Tensor) -> int:
+    """What tensors with the same memory have in common."""
+    if tensor.layout != torch.strided:
+        return id(tensor)
+    return int(tensor.untyped_storage()._cdata)
 
 
 _LIFT = torch.ops.aten.lift_fresh.default
@@ -83,7 +89,7 @@ def _is_host(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and value.device.type not in ("lazy", "meta")
 
 
-def _only_moves(func: Any, args: Any, results: list[Any]) -> bool:
+def _only_moves(func: Any, results: list[Any]) -> bool:
     """Whether an operator makes views, or copies to the device lazy: such data is followed."""
     if func in _MOVES:
         return all(not _is_host(result) for result in results)

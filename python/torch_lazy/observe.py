@@ -9,7 +9,9 @@ depend on its arguments alone keeps the call from being replayed.
 import builtins
 import dis
 import functools
+import re
 import sys
+import sysconfig
 import types
 from collections.abc import Iterable
 from typing import Any, NamedTuple
@@ -27,6 +29,25 @@ _ATTRIBUTES = {
     "DELETE_ATTR",
     "IMPORT_FROM",
 }
+_BY_NAME = {"getattr", "hasattr", "setattr", "delattr"}
+"""Builtins that take the name of an attribute as their second argument."""
+
+_ALL_ATTRIBUTES = {"vars", "dir"}
+
+_READS_BY_NAME = {
+    "__dict__",
+    "__slots__",
+    "__getattribute__",
+    "__reduce_ex__",
+    "attrgetter",
+    "getattr_static",
+    "getmembers",
+    *_BY_NAME,
+}
+"""Attributes through which others can be read whose names the code does not have."""
+
+_FIELD = re.compile(r"\{[^{}]*[.\[]")
+"""In a text for `str.format`: an attribute or an item of what is formatted."""
 
 
 # ---- Code ----------------------------------------------------------------------------------------
@@ -38,8 +59,11 @@ class CodeFacts(NamedTuple):
     globals: tuple[str, ...]
     attributes: frozenset[str]
     """Also strings, which getattr may be given."""
-    imports: tuple[str, ...]
-    """Modules that it imports, and strings that may be names of modules."""
+    imports: tuple[tuple[str, int], ...]
+    """Modules that it imports, with the level of relative ones, and strings that may be names of
+    modules."""
+    values: frozenset[str]
+    """Globals and attributes that it does not only call."""
     any_attribute: bool
     """It may read attributes whose names it does not have."""
     any_global: bool
@@ -50,40 +74,85 @@ class CodeFacts(NamedTuple):
 def code_facts(code: types.CodeType) -> CodeFacts:
     global_names: dict[str, None] = {}
     attributes: set[str] = set()
-    imports: dict[str, None] = {}
+    values: set[str] = set()
+    imports: dict[tuple[str, int], None] = {}
+    texts: set[str] = set()
     instructions = list(dis.get_instructions(code))
-    for instruction in instructions:
+    unpacks_objects = False
+    for i, instruction in enumerate(instructions):
+        name = instruction.argval
         if instruction.opname in _GLOBALS:
-            global_names[instruction.argval] = None
+            global_names[name] = None
+            if not _is_called(instructions, i):
+                values.add(name)
         elif instruction.opname in _ATTRIBUTES:
-            attributes.add(instruction.argval)
+            attributes.add(name)
+            if not _is_called(instructions, i):
+                values.add(name)
         elif instruction.opname == "IMPORT_NAME":
-            imports[instruction.argval] = None
+            imports[name, _level_of(instructions, i)] = None
+        elif instruction.opname == "MATCH_CLASS":
+            unpacks_objects |= bool(instruction.arg)
     for constant in code.co_consts:
         for text in constant if isinstance(constant, (tuple, frozenset)) else (constant,):
             if isinstance(text, str) and len(text) < 200:
-                imports[text] = None
-                attributes.update(part for part in text.split(".") if part.isidentifier())
+                imports[text, 0] = None
+                texts.add(text)
+                attributes.add(text)
+                attributes.update(text.split("."))
+    formats = bool({"format", "format_map", "vformat"} & attributes) and (
+        any(map(_FIELD.search, texts)) or not any("{" in text for text in texts)
+    )
+    named = set(global_names)
     dynamic = (
-        bool({"__dict__", "__slots__"} & attributes)
-        or bool({"vars", "dir"} & set(global_names))
-        or ("getattr" in global_names and not _getattr_is_constant(instructions))
+        unpacks_objects
+        or formats
+        or bool(_READS_BY_NAME & attributes & set(code.co_names))
+        or bool(_ALL_ATTRIBUTES & named)
+        or bool(_BY_NAME & values)
+        or (bool(_BY_NAME & named) and not _names_are_constant(instructions))
     )
     return CodeFacts(
         tuple(global_names),
         frozenset(attributes),
         tuple(imports),
+        frozenset(values),
         any_attribute=dynamic,
-        any_global=not {"globals", "locals", "eval", "exec"}.isdisjoint(global_names),
+        any_global=not {"globals", "locals", "eval", "exec"}.isdisjoint(named),
     )
 
 
-def _getattr_is_constant(instructions: list[dis.Instruction]) -> bool:
-    """Whether each call of getattr in straight code has a constant as its second argument."""
+def _is_called(instructions: list[dis.Instruction], i: int) -> bool:
+    """Whether what is loaded there is called and nothing else."""
+    instruction = instructions[i]
+    name = instruction.opname
+    if name == "LOAD_METHOD":
+        return True
+    if name == "LOAD_GLOBAL" and sys.version_info >= (3, 11):
+        return bool((instruction.arg or 0) & 1)  # with the NULL that a call wants
+    if name in ("LOAD_ATTR", "LOAD_SUPER_ATTR") and sys.version_info >= (3, 12):
+        return bool((instruction.arg or 0) & 1)
+    return name in ("STORE_GLOBAL", "DELETE_GLOBAL", "STORE_NAME", "STORE_ATTR", "DELETE_ATTR")
+
+
+def _level_of(instructions: list[dis.Instruction], i: int) -> int:
+    """How relative an import is: the constant before the names that are imported."""
+    before = instructions[i - 2].argval if i >= 2 else 0
+    return before if isinstance(before, int) else 0
+
+
+_JUMPS = frozenset((*dis.hasjrel, *dis.hasjabs))
+
+
+def _names_are_constant(instructions: list[dis.Instruction]) -> bool:
+    """Whether each call of getattr and its like in straight code has a constant as its second
+    argument."""
     stack: list[Any] = []  # what is known of the operands: the function, a constant, or None
     for instruction in instructions:
         name = instruction.opname
-        if name == "LOAD_GLOBAL" and instruction.argval == "getattr":
+        if "getattr" in stack and (instruction.is_jump_target or instruction.opcode in _JUMPS):
+            return False
+        if name == "LOAD_GLOBAL" and instruction.argval in _BY_NAME:
             effect = dis.stack_effect(instruction.opcode, instruction.arg)
             stack += [None] * (effect - 1) + ["getattr"]
             if effect == 2 and sys.version_info >= (3, 13):
@@ -97,6 +166,8 @@ def _getattr_is_constant(instructions: list[dis.Instruction]) -> bool:
         if name in ("CALL", "CALL_FUNCTION"):
             arguments = instruction.arg or 0
             head, tail = stack[: len(stack) - arguments], stack[len(stack) - arguments :]
+            if "getattr" in tail:
+                return False
             if "getattr" in head[-2:]:
                 second = tail[1] if len(tail) > 1 else None
                 if not (isinstance(second, tuple) and isinstance(second[1], str)):
@@ -121,6 +192,7 @@ def _getattr_is_constant(instructions: list[dis.Instruction]) -> bool:
 # ---- Whose code it is ----------------------------------------------------------------------------
 
 
+@functools.lru_cache(maxsize=4096)
 def is_library(module_name: Any) -> bool:
     """Whether a module is PyTorch's, numpy's, this package's or Python's own.
 
@@ -129,13 +201,41 @@ def is_library(module_name: Any) -> bool:
     if not isinstance(module_name, str):
         return False
     root = module_name.partition(".")[0]
-    if root in ("torch", "torch_lazy", "numpy", "pybind11_builtins"):
+    if root in _LIBRARIES:
         return True
-    return root in sys.stdlib_module_names and root not in ("__main__", "antigravity", "this")
+    if root not in sys.stdlib_module_names or root in ("__main__", "antigravity", "this"):
+        return False
+    file = getattr(sys.modules.get(root), "__file__", None)
+    return file is None or (
+        file.startswith(_STANDARD_LIBRARY) and "-packages" not in file[len(_STANDARD_LIBRARY[0]) :]
+    )
 
 
-_COPIES_OBJECTS = {"copy", "dataclasses", "pickle", "copyreg", "json", "pprint", "reprlib"}
-"""Modules of Python's that read all attributes of what they are given."""
+_LIBRARIES = {
+    *("torch", "torch_lazy", "numpy", "pybind11_builtins"),
+    *("typing_extensions", "sympy", "mpmath", "networkx", "jinja2", "filelock", "fsspec"),
+}
+"""PyTorch's and what it needs."""
+
+_STANDARD_LIBRARY = tuple(sysconfig.get_path(name) for name in ("stdlib", "platstdlib"))
+
+_LOOKS_AT_OBJECTS = {
+    "copy",
+    "dataclasses",
+    "pickle",
+    "copyreg",
+    "json",
+    "pprint",
+    "reprlib",
+    "argparse",
+    "inspect",
+    "string",
+    "types",
+    "typing",
+    "unittest",
+    "operator",
+}
+"""Modules of Python's that may read all attributes of what they are given."""
 
 
 class Observed:
@@ -146,12 +246,15 @@ class Observed:
         self.codes: set[types.CodeType] = set()
         self.names: set[str] = set()
         """Attributes that may have been read."""
+        self.program_names: set[str] = set()
+        """Those of them that the program's own code names."""
         self.any_attribute = False
         self.warns = False
         self.obstacle = ""
 
     def add(self, functions: Iterable[tuple[types.CodeType, dict[str, Any]]]) -> None:
         for code, module_globals in functions:
+            name = module_globals.get("__name__")
             if code.co_name == "<module>":
                 continue  # an import, which is made once
             self.functions.setdefault((id(code), id(module_globals)), (code, module_globals))
@@ -160,31 +263,53 @@ class Observed:
             self.codes.add(code)
             facts = code_facts(code)
             self.names |= facts.attributes
-            name = module_globals.get("__name__")
             if not is_library(name):
+                self.program_names |= facts.attributes
                 self.any_attribute |= facts.any_attribute
                 self._look_for_names(code, facts)
-            elif name.partition(".")[0] in _COPIES_OBJECTS:
-                self.any_attribute = True
+            else:
+                if name.partition(".")[0] in _LOOKS_AT_OBJECTS:
+                    self.any_attribute |= facts.any_attribute
+                what = _UNSEEN_FUNCTIONS.get((name, code.co_name))
+                if what:
+                    self._say(code, what)
 
     def _look_for_names(self, code: types.CodeType, facts: CodeFacts) -> None:
         """Attributes of PyTorch's objects that are no objects of the program."""
         for name, what in _UNSEEN_ATTRIBUTES.items():
             if name in facts.attributes and name in code.co_names:
-                where = f"{code.co_filename}:{code.co_firstlineno}"
-                self.obstacle = self.obstacle or (
-                    f"{code.co_name} reads {what} ({where}), which a replay cannot check"
-                )
+                self._say(code, f"reads {what}")
+        for name, what in _UNSEEN_GLOBALS.items():
+            if name in facts.globals:
+                self._say(code, f"reads {what}")
+
+    def _say(self, code: types.CodeType, what: str) -> None:
+        self.obstacle = self.obstacle or (
+            f"{code.co_name} {what} ({code.co_filename}:{code.co_firstlineno}), which a replay "
+            f"cannot check"
+        )
 
 
 _UNSEEN_ATTRIBUTES = {
     "_version": "a tensor's count of writes",
     "_cdata": "an address",
     "backends": "settings of torch.backends",
+    "__subclasses__": "the subclasses of a class",
     "current_thread": "the calling thread",
     "get_ident": "the calling thread",
     "get_native_id": "the calling thread",
 }
+
+_UNSEEN_GLOBALS = {
+    "decimal": "what depends on the context of decimal numbers",
+    "Decimal": "what depends on the context of decimal numbers",
+}
+
+_UNSEEN_FUNCTIONS = {
+    ("logging", "getLogger"): "looks up a logger by its name; do that outside of the function",
+    ("importlib", "import_module"): "imports a module by a name that is computed",
+}
+"""Functions of Python's own that give objects that nothing leads to."""
 
 
 def merged(calls: Iterable[Observed]) -> Observed | None:
@@ -233,6 +358,8 @@ _OUTSIDE_FUNCTIONS = {
     ("builtins", "input"),
     ("builtins", "open"),
     ("builtins", "breakpoint"),
+    ("sys", "setprofile"),
+    ("sys", "settrace"),
     ("_thread", "start_new_thread"),
     ("_thread", "start_joinable_thread"),
     ("datetime", "now"),
@@ -251,6 +378,13 @@ _FROM_THE_PROGRAM = {
     ("torch._C", "data_ptr"): "an address",
     ("torch._C", "untyped_storage"): "a tensor's memory",
     ("torch", "get_num_threads"): "the number of threads",
+    ("sys", "getrefcount"): "a count of references",
+    ("sys", "getsizeof"): "the size of an object",
+    ("sys", "getrecursionlimit"): "the limit of recursion",
+    ("sys", "getswitchinterval"): "a setting of Python",
+    ("sys", "gettrace"): "whether the program is traced",
+    ("sys", "getprofile"): "whether the program is profiled",
+    ("sys", "_getframe"): "the frame that it is called from",
 }
 """Functions that PyTorch's and Python's own code may call, but the program may not."""
 
@@ -332,6 +466,20 @@ def c_obstacle(calls: Iterable[tuple[str, Any, Any, str]]) -> str:
                 f"that a replay cannot check"
             )
     return ""
+
+
+def handed_on(function: Any) -> str:
+    """Why a C function may not be given to others, which may call it unseen; empty: it may."""
+    owner = function.__self__
+    if not isinstance(owner, (types.ModuleType, type)):
+        owner = type(owner)
+    reason = c_obstacle([(function.__name__, owner, "", "")])
+    return reason and f"it hands on {function.__name__}, which others may call unseen"
+
+
+def reads_by_name(function: Any) -> bool:
+    """Whether a C function takes names of attributes."""
+    return function.__name__ in (_BY_NAME | _ALL_ATTRIBUTES) and function.__self__ is builtins
 
 
 def _is_in(module: str, names: set[str]) -> bool:

@@ -6,17 +6,13 @@ attribute, a cell of a closure, a class, a function. All guards are checked befo
 (observe.py). What can neither be entered nor compared keeps the call from being replayed.
 """
 
+import abc
 import collections
-import datetime
 import decimal
-import fractions
 import functools
 import gc
-import pathlib
-import re
 import sys
 import types
-import uuid
 import warnings
 import weakref
 from collections.abc import Callable, Iterable
@@ -24,46 +20,22 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.distributed.distributed_c10d
 from torch.optim import Optimizer
 
 from torch_lazy import _C
-from torch_lazy.observe import BUILTINS, Observed, code_facts, is_library
+from torch_lazy.observe import (
+    BUILTINS,
+    CodeFacts,
+    Observed,
+    code_facts,
+    handed_on,
+    is_library,
+    reads_by_name,
+)
 
 _Mode = _C.GuardMode
 _Kind = _C.GuardKind
-
-_PLAIN = (
-    int,
-    float,
-    complex,
-    bool,
-    str,
-    bytes,
-    type(None),
-    type(Ellipsis),
-    type(NotImplemented),
-    slice,
-    range,
-    torch.dtype,
-    torch.device,
-    torch.Size,
-    torch.layout,
-    torch.memory_format,
-    torch.finfo,
-    torch.iinfo,
-    np.generic,
-    np.dtype,
-    decimal.Decimal,
-    fractions.Fraction,
-    datetime.date,
-    datetime.time,
-    datetime.timedelta,
-    datetime.tzinfo,
-    pathlib.PurePath,
-    re.Pattern,
-    uuid.UUID,
-)
-"""Compared by value."""
 
 _WITHOUT_STATE = (
     types.CodeType,
@@ -72,9 +44,12 @@ _WITHOUT_STATE = (
     types.WrapperDescriptorType,
     types.MethodDescriptorType,
     types.ClassMethodDescriptorType,
-    types.MethodWrapperType,
     types.GenericAlias,
+    type(collections.namedtuple("Pair", "a b").a),
     torch.Generator,  # its state changes through C functions only, which are observed
+    torch.dtype,
+    torch.layout,
+    torch.memory_format,
     np.ufunc,
     type(np.sum),
     type(torch.ops.aten.add.default),
@@ -86,6 +61,9 @@ _WITHOUT_STATE = (
 
 WRAPPERS: set[type] = set()
 """Classes of callables whose state is their `function`'s."""
+
+_DATA = ("argparse", "types", "unittest.mock", "dataclasses")
+"""Modules of Python's whose objects hold what the program puts there."""
 
 _LOCKS = ("_thread.lock", "_thread.RLock")
 _BASES = (
@@ -125,8 +103,13 @@ _CLASS_METADATA = {
     "__attrs_attrs__",
 }
 """Attributes of classes that describe them and that nobody changes: compared, not entered."""
+_CODE = (type, types.FunctionType, types.ModuleType)
+_SIMPLE = frozenset((int, float, complex, bool, str, bytes, type(None)))
+_CONTAINERS = frozenset((list, dict, set, collections.deque, collections.OrderedDict))
 _HEAP_TYPE = 1 << 9
 _MOST_OBJECTS = 50_000
+_MOST_GUESSED = 10_000
+"""Objects that are looked at before anything is known of what runs: code leads nearly anywhere."""
 _MOST_BYTES = 4096
 """Of memory that is compared in every call."""
 
@@ -158,6 +141,18 @@ class Reach:
         """Something that no check can see a change of."""
         self.too_much = False
         self._observed = observed
+        self._everything = observed is None or observed.any_attribute
+        self._start()
+        while not self._look(function, args, kwargs):
+            observed.any_attribute = self._everything = True
+            self._start()
+        self._index = {(guard[0], id(guard[1])): guard for guard in self.guards}
+
+    def _start(self) -> None:
+        for found in (self.tensors, self.hosts, self.names, self.guards, self.numbers):
+            found.clear()
+        self.optimizers.clear()
+        self.hook = self.opaque = ""
         self._seen: dict[int, Any] = {}
         self._paths: dict[tuple[Any, int], str] = {}
         self._named: dict[int, tuple[dict[str, Any], str, dict[str, _Item], set[str]]] = {}
@@ -165,45 +160,78 @@ class Reach:
         self._in_library = False
         self._of_library: set[tuple[Any, int]] = set()
         """Guards of what PyTorch and Python themselves keep."""
-        self._everything = observed is None or observed.any_attribute
-        self._class_names = observed.names - _CLASS_OWN if observed is not None else None
+        self._reads_by_name = False
+        """Something was met that reads attributes by names that the code does not have."""
+
+    def _look(self, function: Callable[..., Any], args: Any, kwargs: Any) -> bool:
+        """Walks from the function and its arguments. False: all attributes are to be looked at."""
+        observed = self._observed
+        self._class_own = _CLASS_OWN
+        self._class_names = None
+        if observed is not None:  # annotations count where the program reads them
+            self._class_own = _CLASS_OWN - observed.program_names
+            self._class_names = observed.names - self._class_own
         name = getattr(function, "__name__", type(function).__name__)
         arguments = [("argument", item) for item in _C.call_objects(args, kwargs)]
-        self._walk([(name, function), *arguments])
-        if observed is not None:
-            self._look_at_arguments(args, kwargs)
+        tensors = [(kind.__name__, kind) for kind in (torch.Tensor, torch.nn.Parameter)]
+        self._walk([(name, function), *arguments, *tensors])
         if observed is not None and not self.too_much:
             for code, module_globals in list(observed.functions.values()):
                 self._in_library = is_library(module_globals.get("__name__"))
                 self._walk(self._enter_code(code, module_globals))
+        self._in_library = False
         if observed is not None and observed.warns:
             self._name(vars(warnings), "warnings", "filters", warnings.filters)
             self._walk([("warnings.filters", warnings.filters)])
+        if observed is not None and "isinstance" in self._named.get(id(BUILTINS), ("", "", {}))[2]:
+            token = (None, abc.get_cache_token(), _Mode.equal)
+            self._guard(_Kind.answer, abc.get_cache_token, [token], "abstract classes")
         for module_globals, path, items, watched in self._named.values():
             self._in_library = is_library(path) or path == "builtins"
             self._guard(_Kind.dict, module_globals, list(items.values()), path, watched=watched)
-        self._index = {(guard[0], id(guard[1])): guard for guard in self.guards}
+        return self._everything or not self._reads_by_name
 
     # ---- The walk --------------------------------------------------------------------------------
 
     def _walk(self, stack: list[tuple[str, Any]]) -> None:
         optimizers = []  # last: parameters are named by their modules
-        while stack or optimizers:
-            path, item = stack.pop() if stack else optimizers.pop(0)
+        code: collections.deque[tuple[str, Any]] = collections.deque()
+        while stack or optimizers or code:
+            if stack:
+                path, item = stack.pop()
+            elif optimizers:
+                path, item = optimizers.pop(0)
+            elif len(self._seen) < _MOST_GUESSED:
+                path, item = code.popleft()
+            else:
+                return
             if _is(item, Optimizer) and stack:
                 optimizers.append((path, item))
                 continue
-            stack.extend(self._enter(path, item))
+            inside = self._enter(path, item)
+            if self._observed is None:  # what objects hold is nearer than what code names
+                code.extend(part for part in inside if _is(part[1], _CODE))
+                inside = [part for part in inside if not _is(part[1], _CODE)]
+            stack.extend(inside)
             if len(self._seen) > _MOST_OBJECTS:
                 self.too_much = True
                 return
 
     def _enter(self, path: str, item: Any) -> list[tuple[str, Any]]:
         """Looks at one object; returns what is inside it."""
-        kind = type(item)
-        if kind in _EXACTLY_PLAIN or id(item) in self._seen:
+        if id(item) in self._seen or type(item) in _SIMPLE:
             return []
         self._seen[id(item)] = item
+        try:
+            return self._look_into(path, item)
+        except Exception as error:
+            self.opaque = self.opaque or (
+                f"{path} is a {type(item).__name__} that cannot be looked into ({error!r:.80})"
+            )
+            return []
+
+    def _look_into(self, path: str, item: Any) -> list[tuple[str, Any]]:
+        kind = type(item)
         if _is(item, torch.Tensor):
             return self._enter_tensor(path, item)
         if _is(item, type):
@@ -212,41 +240,79 @@ class Reach:
             return self._enter_module_object(path, item)
         if _is(item, _WITHOUT_STATE):
             return []
-        if type(item) in WRAPPERS:
-            return [(path, item.function)]
         if _is(item, types.FunctionType):
             return self._enter_function(path, item)
-        if _is(item, types.BuiltinFunctionType):
-            owner = item.__self__
-            return [] if _is(owner, (types.ModuleType, type(None))) else [(path, owner)]
+        if _is(item, (types.BuiltinFunctionType, types.MethodWrapperType)):
+            return self._enter_c_function(path, item)
+        if _is(item, types.MappingProxyType):
+            return [(path, mapping) for mapping in gc.get_referents(item)]
         if _is(item, types.MethodType):
             return [(path, item.__func__), (f"{path}.__self__", item.__self__)]
+        if _is(item, slice):
+            return [(path, part) for part in (item.start, item.stop, item.step)]
+        if _is(item, (np.ndarray, bytearray)) or kind.__module__ == "array":
+            return self._enter_memory(path, item)
+        if _is(item, torch.jit.ScriptModule):
+            return self._opaque(path, item)
+        if _is(item, decimal.Decimal):
+            return self._opaque(path, item)
+        if _is(item, Optimizer):
+            return self._enter_optimizer(path, item)
+        if _is(item, torch.nn.Module):
+            return self._enter_module(path, item)
+        inside = self._enter_wrapper(path, item)
+        if inside is None:
+            return self._enter_object(path, item)
+        attributes = _dict_of(item)
+        if _is(attributes, dict):
+            inside += self._enter_attributes(path, attributes, library=kind in WRAPPERS)
+        if kind.__flags__ & _HEAP_TYPE and not _is_c_type(kind):
+            inside.append((f"{path}'s class", kind))
+        return inside
+
+    def _enter_wrapper(self, path: str, item: Any) -> list[tuple[str, Any]] | None:
+        """What is called, or referred to, through something else; None: it is something else."""
+        if type(item) in WRAPPERS:
+            return [(path, item.function)]
         if _is(item, functools.partial):
+            parts = (None, (item.func, item.args, item.keywords), _Mode.same)
+            self._guard(_Kind.partial, item, [parts], path)
+            if _is(item.func, types.BuiltinFunctionType):
+                self.opaque = self.opaque or handed_on(item.func)
             return [(path, item.func), (path, item.args), (path, item.keywords)]
         if _is(item, (staticmethod, classmethod)):
             return [(path, item.__func__)]
         if _is(item, property):
             return [(path, part) for part in (item.fget, item.fset, item.fdel) if part]
         if _is(item, functools._lru_cache_wrapper):
-            self._guard(_Kind.cached, item, [(None, _C.computed(item), _Mode.equal)], path)
-            return [(path, item.__wrapped__)]
+            return self._enter_cache(path, item)
         if _is(item, weakref.ReferenceType):
             target = item()
             self._guard(_Kind.reference, item, [(None, target, _Mode.same)], path)
             return [] if target is None else [(path, target)]
-        if _is(item, (np.ndarray, bytearray)) or kind.__module__ == "array":
-            return self._enter_memory(path, item)
-        if _is(item, Optimizer):
-            return self._enter_optimizer(path, item)
-        if _is(item, torch.nn.Module):
-            return self._enter_module(path, item)
-        return self._enter_object(path, item)
+        return None
 
-    def _look_at_arguments(self, args: Any, kwargs: Any) -> None:
-        """Attributes of tensors that are other ones in each call are not checked."""
-        for tensor in _C.call_tensors(args, kwargs):
-            if any(self._reads(name) for name in vars(tensor)):
-                self.opaque = self.opaque or "an argument is a tensor with attributes of its own"
+    def _enter_cache(self, path: str, function: Any) -> list[tuple[str, Any]]:
+        """What a function with lru_cache has computed counts, not what it would compute now."""
+        inside = [(path, function.__wrapped__)]
+        if is_library(function.__wrapped__.__module__):
+            return inside
+        contents = _C.contents_of(function)
+        self._guard(_Kind.cached, function, [(None, contents, _Mode.same)], path)
+        for item in contents:
+            if not _is(item, (dict, type)) and item is not function.__wrapped__:
+                inside.append((f"what {path} returned", item))
+            elif type(item) is dict and item is not _dict_of(function):
+                links = any(type(link).__name__ == "_lru_list_elem" for link in item.values())
+                if not links:
+                    inside.append((f"what {path} returned", item))
+        return inside
+
+    def _enter_c_function(self, path: str, function: Any) -> list[tuple[str, Any]]:
+        owner = function.__self__
+        if _is(function, types.BuiltinFunctionType) and self._observed is not None:
+            self._reads_by_name |= reads_by_name(function)
+        return [] if _is(owner, (types.ModuleType, type(None))) else [(path, owner)]
 
     def _guard(
         self,
@@ -263,7 +329,7 @@ class Reach:
             self._of_library.add((kind, id(item)))
 
     def _item(self, key: Any, value: Any) -> _Item:
-        return (key, value, _Mode.equal if _is(value, _PLAIN) else _Mode.same)
+        return (key, value, _Mode.equal if _C.has_value(value) else _Mode.same)
 
     def _reads(self, name: Any) -> bool:
         """Whether the code that ran may have read an attribute of this name."""
@@ -275,15 +341,17 @@ class Reach:
         self.names[id(tensor)] = path
         if tensor.device.type == "lazy":
             self.tensors[id(tensor)] = tensor
-        elif tensor.layout == torch.strided and tensor.device.type != "meta":
+        elif tensor.layout == torch.strided:
             self.hosts[id(tensor)] = tensor
         inside = self._enter_attributes(path, vars(tensor))
+        if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
+            inside.append((path, type(tensor)))
+        self._guard_instance(path, tensor, vars(tensor))
         for hooks in (tensor._backward_hooks, getattr(tensor, "_post_accumulate_grad_hooks", None)):
             if hooks:
                 self.hook = self.hook or f"a hook of {path}"
             if hooks is not None:
                 inside.append((f"{path}'s hooks", hooks))
-        inside.append((path, type(tensor)))
         return inside
 
     # ---- Containers ------------------------------------------------------------------------------
@@ -292,7 +360,8 @@ class Reach:
         """All items, in their order."""
         inside = []
         checked = []
-        for key, value in list(dict.items(items)):  # not by a method of a subclass
+        base = collections.OrderedDict if _is(items, collections.OrderedDict) else dict
+        for key, value in list(base.items(items)):  # not by a method of a subclass
             if _is(key, torch.Tensor):
                 name = f"{path}[{self.names.get(id(key), 'a tensor')}]"
             else:
@@ -315,13 +384,14 @@ class Reach:
     def _enter_memory(self, path: str, item: Any) -> list[tuple[str, Any]]:
         is_array = _is(item, np.ndarray)
         size = item.nbytes if is_array else len(item)
-        if size > _MOST_BYTES or (is_array and item.dtype.hasobject):
-            self._opaque(path, item)
-        else:
-            self._guard(_Kind.memory, item, [(None, _C.bytes_of(item), _Mode.equal)], path)
+        if size > _MOST_BYTES or (
+            is_array and (item.dtype.hasobject or type(item) is not np.ndarray)
+        ):
+            return self._opaque(path, item)
+        self._guard(_Kind.memory, item, [(None, _C.memory_of(item), _Mode.equal)], path)
         return []
 
-    def _opaque(self, path: str, item: Any) -> None:
+    def _opaque(self, path: str, item: Any) -> list[tuple[str, Any]]:
         kind = type(item)
         name = (
             kind.__qualname__
@@ -329,13 +399,15 @@ class Reach:
             else (f"{kind.__module__}.{kind.__qualname__}")
         )
         self.opaque = self.opaque or f"{path} is a {name}"
+        return []
 
     # ---- Objects ---------------------------------------------------------------------------------
 
     def _enter_object(self, path: str, item: Any) -> list[tuple[str, Any]]:
+        if _C.has_value(item):
+            return []
         inside = []
         kind = type(item)
-        known = _is(item, _PLAIN)
         if _is(item, dict):
             inside += self._enter_dict(path, item, "{}[{!r}]")
         elif _is(item, list):
@@ -345,19 +417,15 @@ class Reach:
             inside += self._enter_sequence(path, _Kind.sequence, base, item)
         elif _is(item, collections.deque):
             if kind.__iter__ is not collections.deque.__iter__:
-                self._opaque(path, item)
-                return inside
+                return self._opaque(path, item)
             inside += self._enter_sequence(path, _Kind.sequence, collections.deque, item)
         elif _is(item, tuple):
             inside += [(f"{path}[{i}]", value) for i, value in enumerate(tuple.__iter__(item))]
-        elif not known and _c_base(kind) not in _BASES:
-            if f"{kind.__module__}.{kind.__qualname__}" not in _LOCKS:
-                self._opaque(path, item)
-            return inside
-        elif not known and _is_c_type(kind) and kind is not types.SimpleNamespace:
-            if kind is not object:
-                self._opaque(path, item)
-            return inside
+        elif _c_base(kind) not in _BASES:
+            locks = f"{kind.__module__}.{kind.__qualname__}" in _LOCKS
+            return [] if locks else self._opaque(path, item)
+        elif _is_c_type(kind) and kind is not types.SimpleNamespace:
+            return [] if kind is object else self._opaque(path, item)
         if _is(item, collections.defaultdict):
             made = ("default_factory", item.default_factory, _Mode.same)
             self._guard(_Kind.slots, item, [made], path)
@@ -366,14 +434,16 @@ class Reach:
             inside.append((f"{path}'s class", kind))
         attributes = _dict_of(item)
         if _is(attributes, dict):
+            own = is_library(kind.__module__) and kind.__module__ not in _DATA
+            whole = kind is types.SimpleNamespace  # compared as one
+            inside += self._enter_attributes(path, attributes, library=own, whole=whole)
+        if kind.__flags__ & _HEAP_TYPE or _is(attributes, dict):
             self._guard_instance(path, item, attributes)
-            own = is_library(kind.__module__)
-            inside += self._enter_attributes(path, attributes, library=own)
         inside += self._enter_slots(path, item)
         return inside
 
-    def _guard_instance(self, path: str, item: Any, attributes: dict[str, Any]) -> None:
-        """That it keeps its class and its dict."""
+    def _guard_instance(self, path: str, item: Any, attributes: Any) -> None:
+        """That it keeps its class and, if it has one, its dict."""
         parts = [("__class__", type(item), _Mode.same), ("__dict__", attributes, _Mode.same)]
         self._guard(_Kind.instance, item, parts, path)
 
@@ -383,13 +453,14 @@ class Reach:
         attributes: dict[str, Any],
         always: Iterable[str] = (),
         library: bool = False,
+        whole: bool = False,
     ) -> list[tuple[str, Any]]:
-        """Those that the code names, and `always`. `library`: of an object of PyTorch's or Python's
-        own, which their code reads by names that it has."""
+        """Those that the code names, and `always`; all where the `whole` counts. `library`: of an
+        object of PyTorch's or Python's own, which their code reads by names that it has."""
         if id(attributes) in self._seen:
             return []  # shared by several objects, or entered as a dict
         self._seen[id(attributes)] = attributes
-        everything = self._everything and not (library and self._observed)
+        everything = whole or (self._everything and not (library and self._observed))
         read = [
             (name, value)
             for name, value in attributes.items()
@@ -429,8 +500,7 @@ class Reach:
         for part in parts.values():
             self._seen[id(part)] = part
         self._guard_instance(path, module, attributes)
-        own = is_library(type(module).__module__)
-        inside = self._enter_attributes(path, attributes, always=parts, library=own)
+        inside = self._enter_attributes(path, attributes, always=parts)
         for name in _MODULE_PARTS:
             inside += self._enter_dict(path, parts[name], "{}.{}")
         for name in _MODULE_HOOKS:
@@ -477,15 +547,18 @@ class Reach:
     # ---- Functions, classes, modules -------------------------------------------------------------
 
     def _enter_function(self, path: str, function: types.FunctionType) -> list[tuple[str, Any]]:
-        library = is_library(function.__module__)
-        if self._observed is None:
-            if library:
-                return []
-        elif function.__code__ not in self._observed.codes:  # it did not run: it need be the same
-            return [] if library else self._enter_attributes(path, function.__dict__)
-        self._guard(
-            _Kind.function, function, [(None, _C.function_parts(function), _Mode.same)], path
+        library = is_library(function.__globals__.get("__name__")) and is_library(
+            function.__module__
         )
+        if library and self._observed is None:
+            return []
+        ran = self._observed is None or function.__code__ in self._observed.codes
+        if library and not ran:
+            return []
+        parts = (None, _C.function_parts(function), _Mode.same)
+        self._guard(_Kind.function, function, [parts], path)
+        if not ran:
+            return self._enter_attributes(path, function.__dict__)
         inside = []
         code = function.__code__
         cells = () if library else zip(code.co_freevars, function.__closure__ or (), strict=True)
@@ -518,7 +591,6 @@ class Reach:
         module = module_globals.get("__name__", "")
         library = is_library(module) and module != "os"
         inside: list[tuple[str, Any]] = []
-        attributes = None if facts.any_attribute and not library else facts.attributes
         names = facts.globals
         if facts.any_global and not library:
             names = (*names, *(n for n in list(module_globals) if not n.startswith("__")))
@@ -526,17 +598,17 @@ class Reach:
             if name in module_globals:
                 value = module_globals[name]
                 self._name(module_globals, str(module), name, value)
-                inside += self._enter_named(name, value, attributes, library)
+                inside += self._enter_named(name, value, library, facts)
+                if not library and name in facts.values:
+                    self._hand_on(value)
             else:
                 self._name(module_globals, str(module), name)
                 if name in BUILTINS:
                     self._name(BUILTINS, "builtins", name, BUILTINS[name])
-        for name in facts.imports:
-            imported = sys.modules.get(name)
-            if imported is not None:
-                root = sys.modules.get(name.partition(".")[0])
-                inside += self._enter_named(name, imported, attributes, library)
-                inside += self._enter_named(name, root, attributes, library)
+                    if not library and name in facts.values:
+                        self._hand_on(BUILTINS[name])
+        for name, level in facts.imports:
+            inside += self._enter_import(name, level, module_globals, library, facts)
         if self._observed is None:
             for constant in code.co_consts:
                 if _is(constant, types.CodeType):
@@ -544,6 +616,32 @@ class Reach:
         elif code.co_freevars and not library:
             inside += self._enter_closures(code)
         return inside
+
+    def _enter_import(
+        self,
+        name: str,
+        level: int,
+        module_globals: dict[str, Any],
+        library: bool,
+        facts: CodeFacts,
+    ) -> list[tuple[str, Any]]:
+        """Modules that code imports when it runs, from those that are there."""
+        if level:
+            package = module_globals.get("__package__") or ""
+            parts = package.split(".")
+            name = ".".join([*parts[: len(parts) - level + 1], name]).rstrip(".")
+        inside = []
+        for each in (name, name.partition(".")[0]):
+            imported = sys.modules.get(each)
+            if imported is not None:
+                self._name(sys.modules, "sys.modules", each, imported)
+                inside += self._enter_named(each, imported, library, facts)
+        return inside
+
+    def _hand_on(self, value: Any) -> None:
+        """A global that the program does not only call: others may call it unseen."""
+        if _is(value, types.BuiltinFunctionType) and self._observed is not None:
+            self.opaque = self.opaque or handed_on(value)
 
     def _enter_closures(self, code: types.CodeType) -> list[tuple[str, Any]]:
         """Functions with a closure that ran, that nothing led to and that the call did not make."""
@@ -575,59 +673,95 @@ class Reach:
         """A module that an object or an argument leads to."""
         if self._observed is None or is_library(module.__name__):
             return []
-        names = None if self._everything else frozenset(self._observed.names)
-        return self._enter_named(path, module, names, library=False)
+        return self._enter_named(path, module, library=False, facts=None)
 
     def _enter_named(
-        self, name: str, value: Any, attributes: frozenset[str] | None, library: bool
+        self, name: str, value: Any, library: bool, facts: CodeFacts | None
     ) -> list[tuple[str, Any]]:
-        """A global: a module is entered for the attributes that the code names; None: for all."""
+        """A global that code of the program, or of a library, names."""
         if not _is(value, types.ModuleType):
             if not library or _is_hook_table(name, value):
                 return [(name, value)]
             # The classes of PyTorch and Python count, not what they keep in globals.
-            return [(name, value)] if _is(value, (type, types.FunctionType)) else []
+            counts = _is(value, (type, types.FunctionType)) or type(value) is _World
+            return [(name, value)] if counts else []
         inside: list[tuple[str, Any]] = []
         pending = [value]
         seen: set[int] = set()
         while pending:
             module = pending.pop()
-            if id(module) in seen:
-                continue
-            seen.add(id(module))
-            items = vars(module)
-            entered = not library and not is_library(module.__name__)
-            if attributes is None and not entered:
-                continue
-            for attribute in list(items) if attributes is None else attributes:
-                if attribute not in items:
-                    if entered:
-                        self._name(items, module.__name__, attribute)
-                    continue
-                found = items[attribute]
-                self._name(items, module.__name__, attribute, found)
-                if _is(found, types.ModuleType):
-                    pending.append(found)
-                elif entered or _is(found, (type, types.FunctionType)):
-                    inside.append((f"{module.__name__}.{attribute}", found))
-                elif module.__name__ == "os" and attribute == "environ":
-                    inside.append(("os.environ", found))
-                elif _is_bound(found):
-                    inside.append((f"{module.__name__}.{attribute}", found))
+            if id(module) not in seen:
+                seen.add(id(module))
+                inside += self._enter_module_names(module, library, facts, pending)
         return inside
 
+    def _enter_module_names(
+        self,
+        module: types.ModuleType,
+        library: bool,
+        facts: CodeFacts | None,
+        pending: list[types.ModuleType],
+    ) -> list[tuple[str, Any]]:
+        """A module of the program's counts with all that the program names, one of PyTorch's or
+        Python's own with what the code names that led to it."""
+        items = vars(module)
+        entered = not library and not is_library(module.__name__)
+        names: Iterable[str] = facts.attributes if facts is not None else ()
+        if entered:
+            public = [name for name in items if name[:2] != "__"]
+            if facts is not None and facts.any_attribute:
+                names = public
+            elif self._observed is not None:
+                names = self._observed.program_names
+                for name in public if self._everything else ():
+                    self._name(items, module.__name__, name, items[name])
+            names = {*names, "__getattr__"}
+        elif not library:
+            self._look_at_settings(module, names)
+        inside = []
+        for name in names:
+            if name not in items:
+                if entered:
+                    self._name(items, module.__name__, name)
+                continue
+            found = items[name]
+            self._name(items, module.__name__, name, found)
+            path = f"{module.__name__}.{name}"
+            if _is(found, types.ModuleType):
+                pending.append(found)
+            elif (
+                entered
+                or _is(found, (type, types.FunctionType))
+                or _is_bound(found)
+                or path == "os.environ"
+                or (not library and type(found) in _CONTAINERS and found is not sys.modules)
+            ):
+                inside.append((path, found))
+            elif not library and facts is not None and name in facts.values:
+                self._hand_on(found)
+        if entered:
+            self._guard_instance(module.__name__, module, items)
+            inside.append((module.__name__, type(module)))
+        return inside
+
+    def _look_at_settings(self, module: types.ModuleType, names: Iterable[str]) -> None:
+        if module is sys and "modules" in names:
+            self.opaque = self.opaque or "sys.modules is a dict of all modules"
+        if module.__name__.startswith("torch.backends."):
+            self.opaque = self.opaque or f"{module.__name__} are settings of PyTorch"
+
     def _enter_class(self, path: str, item: type) -> list[tuple[str, Any]]:
-        if not item.__flags__ & _HEAP_TYPE:
+        if not item.__flags__ & _HEAP_TYPE or item is torch.utils.hooks.RemovableHandle:
             return []
-        library = is_library(item.__module__)
+        library = _is_library_class(item)
         if library and self._observed is None:
             return []
         found: dict[str, tuple[Any, bool]] = {}
         hidden: set[str] = set()  # by what a class before it in the order of look-ups has
         for base in item.__mro__:
-            own = is_library(base.__module__)
+            own = _is_library_class(base)
             for name, value in list(vars(base).items()):
-                if name in hidden or name in _CLASS_OWN:
+                if name in hidden or name in self._class_own:
                     continue
                 hidden.add(name)
                 if own and self._observed is None:
@@ -635,18 +769,33 @@ class Reach:
                 named = name in self._observed.names if self._observed else True
                 if named or (not own and (self._everything or name[:2] == "__")):
                     found[name] = (value, own)
-        checked = [self._item(name, value) for name, (value, _) in found.items()]
-        self._guard(_Kind.type, item, checked, path, watched=self._class_names)
+        version = _C.type_version(item) if library else 0
+        if self._observed is not None and "__name__" in self._observed.program_names:
+            name = functools.partial(type.__getattribute__, item, "__name__")
+            self._guard(_Kind.answer, name, [(None, name(), _Mode.equal)], f"{path}.__name__")
+        if version:
+            self._guard(_Kind.type, item, [], path, size=version)
+        else:
+            checked = [self._item(name, value) for name, (value, _) in found.items()]
+            self._guard(_Kind.type, item, checked, path, watched=self._class_names)
         inside = [
             (f"{path}.{name}", value)
             for name, (value, own) in found.items()
-            if (not own and name not in _CLASS_METADATA) or _is(value, types.FunctionType)
+            if (not own and (name not in _CLASS_METADATA or self._reads("metadata")))
+            or _is(value, types.FunctionType)
         ]
         metaclass = type(item)
         if metaclass is not type:
             inside.append((f"{path}'s class", metaclass))
         inside += [(f"{path}'s base", base) for base in item.__bases__]
         return inside
+
+    def path_of(self, guard: int) -> str:
+        kind, item, *_ = self.guards[guard]
+        return self._paths[kind, id(item)]
+
+    def has_seen(self, item: Any) -> bool:
+        return id(item) in self._seen
 
     # ---- Comparing -------------------------------------------------------------------------------
 
@@ -672,7 +821,8 @@ class Reach:
                 if not _same(old, item):
                     return _said_change(path, key[0], old, item)
             if size >= 0 and size_before >= 0 and size != size_before:
-                return f"it changes the number of items of {path}"
+                what = "attributes" if key[0] == _Kind.type else "the number of items"
+                return f"it changes {what} of {path}"
         return ""
 
     def is_covered_by(self, before: "Reach") -> bool:
@@ -680,7 +830,7 @@ class Reach:
         return all(
             key in before._index
             or key in self._of_library
-            or key[0] in (_Kind.type, _Kind.function, _Kind.cached)
+            or key[0] in (_Kind.type, _Kind.function, _Kind.cached, _Kind.answer)
             for key in self._index
         ) and all(key in before.tensors for key in self.tensors)
 
@@ -696,18 +846,14 @@ class Reach:
                 if old is not None and not _same(old, item):
                     return _said_change(self._paths[key], key[0], old, item)
             if guard[3] >= 0 and earlier[3] >= 0 and guard[3] != earlier[3]:
-                return f"the number of items of {self._paths[key]} changes"
+                what = "an attribute" if key[0] == _Kind.type else "the number of items"
+                return f"{what} of {self._paths[key]} changes"
         return ""
 
 
 def _is(item: Any, kinds: Any) -> bool:
     """isinstance, but an object's own idea of its class is not asked for: that may run code."""
     return issubclass(type(item), kinds)
-
-
-_EXACTLY_PLAIN = frozenset(
-    kind for kind in _PLAIN if kind not in (datetime.tzinfo, pathlib.PurePath, np.generic)
-)
 
 
 def _key(item: _Item) -> Any:
@@ -759,9 +905,22 @@ def _is_bound(value: Any) -> bool:
     return not _is(value.__self__, (types.ModuleType, type, type(None)))
 
 
+_World = type(getattr(torch.distributed.distributed_c10d, "_world", None))
+"""Of the object that holds the process groups of torch.distributed."""
+
+
 def _is_hook_table(name: str, value: Any) -> bool:
     """Tables of hooks that PyTorch keeps in globals: those for all modules, for all optimizers."""
     return _is(value, dict) and "hook" in name
+
+
+@functools.lru_cache(maxsize=4096)
+def _is_library_class(kind: type) -> bool:
+    """Whether a class is PyTorch's or Python's own, and not one that they make for the program."""
+    if not is_library(kind.__module__):
+        return False
+    owner = vars(sys.modules.get(kind.__module__, types)).get(kind.__qualname__.partition(".")[0])
+    return owner is not None or _is_c_type(kind)
 
 
 def _c_base(kind: type) -> type:

@@ -2,10 +2,11 @@
 
 #include "base/settings.h"
 #include "capture/autocast.h"
-#include "python/guards.h"
+#include "python/same_value.h"
 #include <torch_lazy/layout.h>
 
 #include <ATen/Context.h>
+#include <ATen/Parallel.h>
 #include <ATen/PythonTorchFunctionTLS.h>
 #include <ATen/SavedTensorHooks.h>
 #include <ATen/autocast_mode.h>
@@ -19,8 +20,11 @@
 #include <torch/csrc/autograd/forward_grad.h>
 #include <torch/csrc/autograd/python_variable.h>
 
+#include <structmember.h>
+
 #include <algorithm>
 #include <bit>
+#include <string_view>
 
 namespace py = pybind11;
 
@@ -34,20 +38,23 @@ enum Word : uint64_t {
   kTuple,
   kList,
   kDict,
-  kObject,
-  kSlots,
+  kAttributes,
+  kSlot,
   kPytree,
-  kInside,
-  kValue
+  kMethod,
+  kAgain,
+  kValue,
 };
 
 /// Objects of Python that are looked for in every call; never freed.
 struct Names {
   PyObject* dataclass_fields = PyUnicode_InternFromString("__dataclass_fields__");
   PyObject* attrs_fields = PyUnicode_InternFromString("__attrs_attrs__");
+  PyObject* default_factory = PyUnicode_InternFromString("default_factory");
   PyObject* module = import("torch.nn", "Module");
   PyObject* parameter = import("torch.nn", "Parameter");
   PyObject* user_dict = import("collections", "UserDict");
+  PyObject* default_dict = import("collections", "defaultdict");
   PyObject* pytrees = import("torch.utils._pytree", "SUPPORTED_NODES");
   PyObject* device_context = import("torch.utils._device", "DeviceContext");
 
@@ -75,9 +82,19 @@ PyObject* type_attribute(PyObject* object, PyObject* name) {
 }
 
 bool is_scalar(PyObject* object) {
-  return object == Py_None || PyBool_Check(object) || PyLong_Check(object) ||
-         PyUnicode_Check(object) || PyBytes_Check(object) || PyComplex_Check(object) ||
-         PyType_Check(object);
+  return object == Py_None || PyBool_Check(object) || PyLong_CheckExact(object) ||
+         PyUnicode_CheckExact(object) || PyBytes_CheckExact(object) || PyComplex_CheckExact(object);
+}
+
+bool is_heap_type(PyTypeObject* type) {
+  return (type->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0;
+}
+
+/// The attributes that an object has of its own; null: it cannot have any.
+py::object dict_of(PyObject* object) {
+  auto dict = py::reinterpret_steal<py::object>(PyObject_GenericGetDict(object, nullptr));
+  PyErr_Clear();
+  return dict && PyDict_Check(dict.ptr()) ? dict : py::object();
 }
 
 bool can_be_weak(PyObject* object) {
@@ -95,6 +112,15 @@ py::object referent(PyObject* reference) {
   PyObject* object = PyWeakref_GetObject(reference);
   return object == Py_None ? py::object() : py::reinterpret_borrow<py::object>(object);
 #endif
+}
+
+/// Where PyTorch's old and new settings contradict each other it refuses to say.
+uint64_t matmul_precision(const at::Context& context) {
+  try {
+    return static_cast<uint64_t>(context.float32MatmulPrecision());
+  } catch (const c10::Error&) {
+    return 0xff;
+  }
 }
 
 /// A context that only chooses a device for new tensors; null: it is something else.
@@ -135,6 +161,7 @@ void CallKey::add_tensor(const at::Tensor& tensor, PyObject* object) {
       static_cast<uint64_t>(tensor.scalar_type()) << 32 |
       static_cast<uint64_t>(tensor.device().type()) << 16 |
       static_cast<uint64_t>(tensor.device().index() + 1) << 8 |
+      static_cast<uint64_t>(tensor.is_view()) << 5 |
       static_cast<uint64_t>(tensor.is_inference()) << 4 |
       static_cast<uint64_t>(tensor.is_conj()) << 3 | static_cast<uint64_t>(tensor.is_neg()) << 2 |
       static_cast<uint64_t>(tensor.requires_grad()) << 1 | static_cast<uint64_t>(strided));
@@ -149,6 +176,21 @@ void CallKey::add_tensor(const at::Tensor& tensor, PyObject* object) {
   }
   if (!THPVariable_CheckExact(object)) {
     add_value(reinterpret_cast<PyObject*>(Py_TYPE(object)));
+    if (Py_TYPE(object) != as_type(names().parameter)) {
+      objects_.push_back(reinterpret_cast<PyObject*>(Py_TYPE(object)));
+    }
+  }
+  PyObject** attributes = _PyObject_GetDictPtr(object);
+  if (attributes && *attributes && PyDict_GET_SIZE(*attributes) > 0) {
+    PyObject* key = nullptr;
+    PyObject* value = nullptr;
+    Py_ssize_t position = 0;
+    words_.push_back(kAttributes);
+    words_.push_back(static_cast<uint64_t>(PyDict_GET_SIZE(*attributes)));
+    while (PyDict_Next(*attributes, &position, &key, &value)) {
+      add_value(key);
+      has_value(value) ? add_value(value) : add_object(value);
+    }
   }
 }
 
@@ -157,50 +199,112 @@ void CallKey::add_value(PyObject* object) {
   values_.push_back(object);
 }
 
+/// What it holds is not looked at here.
+void CallKey::add_object(PyObject* object) {
+  add_value(object);
+  objects_.push_back(object);
+}
+
+/// The class of something that is looked into, and the attributes that only a subclass can have.
+void CallKey::add_type(PyObject* object) {
+  PyTypeObject* type = Py_TYPE(object);
+  add_value(reinterpret_cast<PyObject*>(type));
+  if (is_heap_type(type)) {
+    objects_.push_back(reinterpret_cast<PyObject*>(type));
+    add_attributes(object);
+  }
+}
+
+bool CallKey::is_met(PyObject* object) {
+  constexpr size_t kFew = 32;
+  size_t place = met_.size();
+  if (met_.size() < kFew) {
+    place = std::find(met_.begin(), met_.end(), object) - met_.begin();
+  } else {
+    if (places_.empty()) {
+      for (size_t i = 0; i < met_.size(); ++i) {
+        places_.emplace(met_[i], i);
+      }
+    }
+    place = places_.emplace(object, met_.size()).first->second;
+  }
+  if (place == met_.size()) {
+    met_.push_back(object);
+    return false;
+  }
+  words_.push_back(kAgain);
+  words_.push_back(static_cast<uint64_t>(place));
+  return true;
+}
+
 void CallKey::add_sequence(PyObject* sequence) {
   words_.push_back(PyTuple_Check(sequence) ? kTuple : kList);
   words_.push_back(static_cast<uint64_t>(PySequence_Fast_GET_SIZE(sequence)));
-  add_value(reinterpret_cast<PyObject*>(Py_TYPE(sequence)));
+  add_type(sequence);
   for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(sequence); ++i) {
     add(PySequence_Fast_GET_ITEM(sequence, i));
   }
 }
 
 void CallKey::add_dict(PyObject* dict) {
+  add_type(dict);
+  if (PyObject_TypeCheck(dict, as_type(names().default_dict))) {
+    auto made_by = py::getattr(py::handle(dict), names().default_factory);
+    add_object(made_by.ptr());
+    owned_.push_back(std::move(made_by));
+  }
+  add_items(dict);
+}
+
+/// In the order in which the program sees them.
+void CallKey::add_items(PyObject* dict) {
   words_.push_back(kDict);
   words_.push_back(static_cast<uint64_t>(PyDict_GET_SIZE(dict)));
-  add_value(reinterpret_cast<PyObject*>(Py_TYPE(dict)));
+  auto add_item = [&](PyObject* key, PyObject* value) {
+    is_scalar(key) ? add_value(key) : add_object(key);
+    add(value);
+  };
   PyObject* key = nullptr;
   PyObject* value = nullptr;
   Py_ssize_t position = 0;
-  while (PyDict_Next(dict, &position, &key, &value)) {
-    add_value(key);
-    add(value);
+  if (!PyODict_Check(dict)) {
+    while (PyDict_Next(dict, &position, &key, &value)) {
+      add_item(key, value);
+    }
+    return;
+  }
+  auto keys = py::reinterpret_steal<py::object>(PyODict_Type.tp_iter(dict));
+  while (auto next = py::reinterpret_steal<py::object>(keys ? PyIter_Next(keys.ptr()) : nullptr)) {
+    if (PyObject* found = PyDict_GetItemWithError(dict, next.ptr())) {
+      add_item(next.ptr(), found);
+    }
+    PyErr_Clear();
   }
 }
 
-bool CallKey::add_attributes(PyObject* object, PyObject* fields) {
-  auto attributes = py::reinterpret_steal<py::object>(PyObject_GenericGetDict(object, nullptr));
-  PyErr_Clear();
-  words_.push_back(attributes ? kObject : kSlots);
-  add_value(reinterpret_cast<PyObject*>(Py_TYPE(object)));
-  if (attributes) {
-    add_dict(attributes.ptr());
+/// Those in its dict and in its slots.
+void CallKey::add_attributes(PyObject* object) {
+  if (py::object attributes = dict_of(object)) {
+    words_.push_back(kAttributes);
+    add_items(attributes.ptr());
     owned_.push_back(std::move(attributes));
-    return true;
   }
-  for (const py::handle& field : py::reinterpret_borrow<py::object>(fields)) {
-    auto value = py::reinterpret_steal<py::object>(PyObject_GetAttr(
-        object, PyUnicode_Check(field.ptr()) ? field.ptr() : py::object(field.attr("name")).ptr()));
-    if (!value) {
+  for (PyTypeObject* type = Py_TYPE(object); type && is_heap_type(type); type = type->tp_base) {
+    PyMemberDef* member = type->tp_members;
+    for (Py_ssize_t i = 0; member && i < Py_SIZE(type); ++i, ++member) {
+      if (std::string_view(member->name).starts_with("__")) {
+        continue;
+      }
+      auto value = py::reinterpret_steal<py::object>(
+          PyMember_GetOne(reinterpret_cast<const char*>(object), member));
       PyErr_Clear();
-      words_.push_back(0);
-      continue;
+      words_.push_back(value ? kSlot : 0);
+      if (value) {
+        add(value.ptr());
+        owned_.push_back(std::move(value));
+      }
     }
-    add(value.ptr());
-    owned_.push_back(std::move(value));
   }
-  return true;
 }
 
 bool CallKey::add_pytree(PyObject* object) {
@@ -210,11 +314,15 @@ bool CallKey::add_pytree(PyObject* object) {
   if (!node) {
     return false;
   }
+  words_.push_back(kPytree);
+  if (dict_of(object)) {
+    add_type(object);
+    return true;
+  }
   auto parts = py::cast<py::tuple>(
       py::reinterpret_borrow<py::object>(node).attr("flatten_fn")(py::handle(object)));
   auto children = py::list(parts[0]);
-  words_.push_back(kPytree);
-  add_value(reinterpret_cast<PyObject*>(Py_TYPE(object)));
+  add_type(object);
   py::object context = parts[1];
   add(context.ptr());
   add(children.ptr());
@@ -223,66 +331,85 @@ bool CallKey::add_pytree(PyObject* object) {
   return true;
 }
 
+/// A method is another object each time that it is looked up.
+void CallKey::add_method(PyObject* method) {
+  words_.push_back(kMethod);
+  add_object(PyMethod_GET_FUNCTION(method));
+  add_object(PyMethod_GET_SELF(method));
+}
+
 bool CallKey::enter(PyObject* object) {
-  if (is_scalar(object) || PyFunction_Check(object) ||
+  if (PyFunction_Check(object) || PyType_Check(object) ||
       PyObject_TypeCheck(object, as_type(names().module))) {
     return false;
   }
   for (PyObject* name : {names().dataclass_fields, names().attrs_fields}) {
     if (auto fields = py::reinterpret_steal<py::object>(type_attribute(object, name))) {
-      return add_attributes(object, fields.ptr());
+      add_type(object);
+      return true;
     }
   }
   if (PyObject_TypeCheck(object, as_type(names().user_dict))) {
-    return add_attributes(object, nullptr);
+    add_type(object);
+    return true;
   }
   return add_pytree(object);
 }
 
 void CallKey::add(PyObject* object) {
-  if (THPVariable_Check(object)) {
-    return add_tensor(THPVariable_Unpack(object), object);
-  }
   if (PyFloat_CheckExact(object)) {
     words_.push_back(kFloat);
     words_.push_back(std::bit_cast<uint64_t>(PyFloat_AS_DOUBLE(object)));
     return;
   }
-  auto outer = std::find(inside_.begin(), inside_.end(), object);
-  if (outer != inside_.end()) {  // it contains itself
-    words_.push_back(kInside);
-    words_.push_back(static_cast<uint64_t>(outer - inside_.begin()));
+  if (is_scalar(object)) {
+    return add_value(object);
+  }
+  if (PyMethod_Check(object)) {
+    return add_method(object);
+  }
+  if (THPVariable_Check(object)) {
+    is_met(object);  // both are arguments
+    return add_tensor(THPVariable_Unpack(object), object);
+  }
+  if (has_value(object) && !PyTuple_Check(object)) {
+    return add_value(object);
+  }
+  if (is_met(object)) {
     return;
   }
-  inside_.push_back(object);
   if (PyTuple_Check(object) || PyList_Check(object)) {
     add_sequence(object);
   } else if (PyDict_Check(object)) {
     add_dict(object);
   } else if (!enter(object)) {
-    add_value(object);
-    if (!is_scalar(object)) {
-      objects_.push_back(object);
-    }
+    add_object(object);
   }
-  inside_.pop_back();
 }
 
 void CallKey::add_thread_state() {
   const at::Context& context = at::globalContext();
-  words_.push_back(static_cast<uint64_t>(c10::GradMode::is_enabled()) |
-                   static_cast<uint64_t>(c10::InferenceMode::is_enabled()) << 1 |
-                   static_cast<uint64_t>(context.deterministicAlgorithms()) << 2 |
-                   static_cast<uint64_t>(context.deterministicAlgorithmsWarnOnly()) << 3 |
-                   static_cast<uint64_t>(context.deterministicFillUninitializedMemory()) << 4 |
-                   static_cast<uint64_t>(context.userEnabledMkldnn()) << 5 |
-                   static_cast<uint64_t>(settings().compiler.load(std::memory_order_relaxed))
-                       << 32 |
-                   static_cast<uint64_t>(at::autocast::is_autocast_cache_enabled()) << 7 |
-                   static_cast<uint64_t>(c10::get_default_dtype_as_scalartype()) << 8);
-  for (at::DeviceType device : {kLazyAutocastDeviceType, at::kCPU}) {
-    const bool on = at::autocast::is_autocast_enabled(device);
-    words_.push_back(on ? 1 + static_cast<uint64_t>(at::autocast::get_autocast_dtype(device)) : 0);
+  uint64_t switches = 0;
+  for (bool on :
+       {c10::GradMode::is_enabled(), c10::InferenceMode::is_enabled(),
+        at::autocast::is_autocast_cache_enabled(), context.deterministicAlgorithms(),
+        context.deterministicAlgorithmsWarnOnly(), context.deterministicFillUninitializedMemory(),
+        context.userEnabledMkldnn(), context.deterministicMkldnn(), context.userEnabledCuDNN(),
+        context.benchmarkCuDNN(), context.deterministicCuDNN(), context.userEnabledFlashSDP(),
+        context.userEnabledMemEfficientSDP(), context.userEnabledMathSDP(),
+        context.userEnabledCuDNNSDP(), context.userEnabledOverrideableSDP(),
+        context.allowFP16BF16ReductionMathSDP(), c10::WarningUtils::get_warnAlways()}) {
+    switches = switches << 1 | static_cast<uint64_t>(on);
+  }
+  words_.push_back(switches);
+  words_.push_back(static_cast<uint64_t>(settings().compiler.load(std::memory_order_relaxed))
+                       << 48 |
+                   matmul_precision(context) << 40 |
+                   static_cast<uint64_t>(c10::get_default_dtype_as_scalartype()) << 32 |
+                   static_cast<uint64_t>(static_cast<uint32_t>(at::get_num_threads())));
+  for (at::DeviceType device : at::autocast::_AUTOCAST_SUPPORTED_DEVICES) {
+    words_.push_back(static_cast<uint64_t>(at::autocast::is_autocast_enabled(device)) << 32 |
+                     static_cast<uint64_t>(at::autocast::get_autocast_dtype(device)));
   }
   for (int64_t i = 0; i < at::impl::PythonTorchFunctionTLS::stack_len(); ++i) {
     if (PyObject* mode = device_context(i)) {

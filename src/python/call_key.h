@@ -7,12 +7,14 @@
 
 #include <cstdint>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 namespace torch_lazy {
 
 /// Trees are tuples, lists, dicts, dataclasses, classes of attrs, UserDicts, and what is registered
-/// with torch.utils._pytree. Another object is the same only while it is one object, or equal.
+/// with torch.utils._pytree. Another object is the same only while it is one object, or an equal
+/// number or text. Which of the arguments are one object is part of the key.
 class CallKey {
  public:
   /// Looks at the arguments, which stay alive as long as this does.
@@ -34,8 +36,11 @@ class CallKey {
   /// The tensors among the arguments, in order.
   const std::vector<const at::Tensor*>& tensors() const { return tensors_; }
 
-  /// The other leaves.
+  /// The other leaves, classes of what is looked into, and what it has besides its content.
   const std::vector<PyObject*>& objects() const { return objects_; }
+
+  /// All that was looked into.
+  const std::vector<PyObject*>& parts() const { return met_; }
 
   /// Like "(Float[4,16], Long[4])".
   std::string text() const { return text_; }
@@ -46,11 +51,17 @@ class CallKey {
   void add_tensor(const at::Tensor& tensor, PyObject* object);
   void add_sequence(PyObject* sequence);
   void add_dict(PyObject* dict);
+  void add_items(PyObject* dict);
+  void add_type(PyObject* object);
+  void add_method(PyObject* method);
+  /// Whether it was met before, which is then noted.
+  bool is_met(PyObject* object);
   /// False: it is no tree.
   bool enter(PyObject* object);
-  bool add_attributes(PyObject* object, PyObject* fields);
+  void add_attributes(PyObject* object);
   bool add_pytree(PyObject* object);
   void add_value(PyObject* object);
+  void add_object(PyObject* object);
   void add_thread_state();
   /// The value, or nothing where it is gone.
   pybind11::object value(size_t index) const;
@@ -61,7 +72,8 @@ class CallKey {
   std::vector<char> weak_;               // of a kept key, by value: it is held by a weak reference
   std::vector<const at::Tensor*> tensors_;
   std::vector<PyObject*> objects_;
-  std::vector<PyObject*> inside_;  // trees that are being entered
+  std::vector<PyObject*> met_;                    // tensors, trees and other objects, in order
+  std::unordered_map<PyObject*, size_t> places_;  // of these, where they are many
   std::string text_;
 };
 

@@ -55,6 +55,11 @@ class CallOfPython : public RecordedCall {
     return Fit::never;
   }
 
+  std::string why_unfit() const override {
+    const int64_t guard = checked_ ? checked_->failed() : -1;
+    return guard < 0 ? "its tensors" : py::cast<std::string>(attempt.attr("path_of")(guard));
+  }
+
   const std::vector<double>& inputs() const override { return checked_->numbers(); }
 
   void add_tensors(ReplayTensors& tensors) const override {
@@ -96,6 +101,7 @@ using CallPtr = std::shared_ptr<CallOfPython>;
 struct Signature {
   CallKey key;
   CallHistory history;
+  uint64_t calls = 0;
   bool is_new_object = false;  // its history says what another object in each call means
 
   explicit Signature(CallKey k) : key(std::move(k)) {}
@@ -107,6 +113,7 @@ using SignaturePtr = std::shared_ptr<Signature>;
 struct Task {
   SignaturePtr signature;  // null: it is called where no function is recorded
   bool records = false;
+  bool many_kinds = false;  // it is not recorded because calls are of ever new kinds
   Purpose purpose = Purpose::learn;
   TrustedCallPtr trusted;
 
@@ -126,6 +133,9 @@ class CompiledCalls {
     }
     CallKey key(args, kwargs);
     const SignaturePtr signature = find(key);
+    if (signature->calls++ == 0 && !can_afford_recording()) {
+      return py::make_tuple(py::none(), Task{signature, false, true, Purpose::learn, nullptr});
+    }
     Decision decision;
     const auto add_arguments = [&](ReplayTensors& tensors) {
       for (const at::Tensor* tensor : key.tensors()) {
@@ -134,13 +144,15 @@ class CompiledCalls {
     };
     signature->history.decide(add_arguments, decision);
     if (decision.kind != Decision::Kind::replay) {
-      return py::make_tuple(py::none(), Task{signature, decision.kind == Decision::Kind::record,
-                                             decision.purpose, std::move(decision.trusted)});
+      return py::make_tuple(
+          py::none(), Task{signature, decision.kind == Decision::Kind::record,
+                           /*many_kinds=*/false, decision.purpose, std::move(decision.trusted)});
     }
     const auto call = std::static_pointer_cast<CallOfPython>(decision.trusted->call);
     std::vector<at::Tensor> made =
         replay(*call->recording, decision.tensors, std::move(decision.numbers));
     decision.execution.reset();
+    credit_ = std::min(credit_ + 1, kMostCredit);
     py::object result = call->result(std::move(made));
     decision.trusted->tensors = std::move(decision.tensors);
     return py::make_tuple(std::move(result), py::none());
@@ -156,6 +168,7 @@ class CompiledCalls {
   void clear() {
     signatures_.clear();
     new_objects_ = 0;
+    credit_ = kMostCredit;
   }
   const std::vector<SignaturePtr>& signatures() const { return signatures_; }
 
@@ -215,12 +228,24 @@ class CompiledCalls {
     std::erase(signatures_, nullptr);
   }
 
+  /// A recording costs as much as many replays save. Where calls are of ever new kinds, only those
+  /// that come again are recorded.
+  bool can_afford_recording() {
+    const bool can = credit_ >= kRecordingCosts;
+    credit_ -= can ? kRecordingCosts : 0;
+    return can;
+  }
+
   /// Calls in a row with another object each that are taken for chance.
   static constexpr int kMostNewObjects = 4;
+
+  static constexpr int kRecordingCosts = 16;  // replays
+  static constexpr int kMostCredit = 32 * kRecordingCosts;
 
   size_t limit_;
   std::vector<SignaturePtr> signatures_;  // the latest first
   int new_objects_ = 0;
+  int credit_ = kMostCredit;
 };
 
 }  // namespace
@@ -258,6 +283,8 @@ void bind_compile(py::module_& m) {
            }),
            py::arg("known"), py::arg("hosts"), py::arg("donated"))
       .def("abandon", &Recorder::abandon, py::call_guard<py::gil_scoped_release>())
+      .def("leaves_others", &Recorder::leaves_others, py::arg("results"),
+           py::call_guard<py::gil_scoped_release>())
       .def(
           "finish",
           [](Recorder& recorder, const std::vector<at::Tensor>& results,
@@ -323,8 +350,9 @@ void bind_compile(py::module_& m) {
            [](Signature& s, std::string reason) { s.history.give_up(std::move(reason)); })
       .def_property_readonly("text", [](const Signature& s) { return s.key.text(); })
       .def_property_readonly("is_new_object", [](const Signature& s) { return s.is_new_object; })
-      .def_property_readonly("attempts", [](const Signature& s) { return s.history.attempts(); })
+      .def_property_readonly("recorded", [](const Signature& s) { return s.history.recorded(); })
       .def_property_readonly("reason", [](const Signature& s) { return s.history.reason(); })
+      .def_property_readonly("changed", [](const Signature& s) { return s.history.changed(); })
       .def_property_readonly("calls",
                              [](const Signature& s) {
                                uint64_t calls = 0;
@@ -344,6 +372,7 @@ void bind_compile(py::module_& m) {
   py::class_<Task>(m, "Task")
       .def_readonly("signature", &Task::signature)
       .def_readonly("records", &Task::records)
+      .def_readonly("many_kinds", &Task::many_kinds)
       .def("judge", &Task::judge, py::arg("call"));
 
   py::class_<CompiledCalls>(m, "CompiledCalls")
@@ -359,6 +388,14 @@ void bind_compile(py::module_& m) {
       objects.append(py::handle(object));
     }
     return objects;
+  });
+  m.def("call_parts", [](const py::tuple& args, const py::dict& kwargs) {
+    CallKey key(args, kwargs);
+    py::list parts;
+    for (PyObject* part : key.parts()) {
+      parts.append(py::handle(part));
+    }
+    return parts;
   });
   m.def("call_tensors", [](const py::tuple& args, const py::dict& kwargs) {
     CallKey key(args, kwargs);

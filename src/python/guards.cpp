@@ -1,19 +1,14 @@
 #include "python/guards.h"
 
-#include <torch/csrc/autograd/python_variable.h>
+#include "python/same_value.h"
 
 #include <algorithm>
-#include <bit>
-#include <cstring>
+#include <string_view>
 
 namespace py = pybind11;
 
 namespace torch_lazy {
 namespace {
-
-bool same_bits(double a, double b) {
-  return std::bit_cast<uint64_t>(a) == std::bit_cast<uint64_t>(b);
-}
 
 /// The dicts of a class and of its bases, in the order of look-ups.
 std::vector<py::object> dicts_of(PyObject* type) {
@@ -45,39 +40,75 @@ PyObject* find(const std::vector<py::object>& dicts, PyObject* name) {
   return nullptr;
 }
 
+/// Whether Python itself looks up an attribute of this name: by operators, conversions, iteration.
+bool is_special(PyObject* name) {
+  Py_ssize_t size = 0;
+  const char* text = PyUnicode_AsUTF8AndSize(name, &size);
+  if (!text) {
+    PyErr_Clear();
+    return false;
+  }
+  constexpr std::string_view kOthers[] = {"__doc__",  "__annotations__", "__slotnames__",
+                                          "__dict__", "__weakref__",     "__slots__"};
+  const std::string_view view(text, static_cast<size_t>(size));
+  return view.starts_with("__") && view.ends_with("__") &&
+         std::find(std::begin(kOthers), std::end(kOthers), view) == std::end(kOthers);
+}
+
 /// Whether a dict has a key that is in `watched` and not in `known`.
-bool has_new_key(PyObject* dict, PyObject* watched, PyObject* known) {
+bool has_new_key(PyObject* dict, PyObject* watched, PyObject* known, bool special) {
   PyObject* key = nullptr;
   Py_ssize_t position = 0;
   while (PyDict_Next(dict, &position, &key, nullptr)) {
-    if (PyUnicode_CheckExact(key) && PySet_Contains(watched, key) == 1 &&
-        PySet_Contains(known, key) == 0) {
+    if (PyUnicode_CheckExact(key) && PySet_Contains(known, key) == 0 &&
+        (PySet_Contains(watched, key) == 1 || (special && is_special(key)))) {
       return true;
     }
   }
   return false;
 }
 
-/// The bytes of an object with a buffer; none: it gives none away.
-py::object bytes_of(PyObject* object) {
-  PyObject* bytes = PyBytes_FromObject(object);
+/// The content of an object with a buffer, and how it lies there; none: it gives none away.
+py::object memory_of(PyObject* object) {
+  auto bytes = py::reinterpret_steal<py::object>(PyBytes_FromObject(object));
+  PyErr_Clear();
   if (!bytes) {
-    PyErr_Clear();
     return py::none();
   }
-  return py::reinterpret_steal<py::object>(bytes);
+  const auto part = [&](const char* name) {
+    return py::getattr(py::handle(object), name, py::none());
+  };
+  return py::make_tuple(std::move(bytes), part("dtype"), part("shape"), part("strides"));
 }
 
-/// What a cached function has computed so far: (misses, entries).
-py::object computed(PyObject* function) {
-  PyObject* info = PyObject_CallMethod(function, "cache_info", nullptr);
-  if (!info || !PyTuple_Check(info) || PyTuple_GET_SIZE(info) < 4) {
-    PyErr_Clear();
-    Py_XDECREF(info);
-    return py::none();
+/// What a cached function holds: it itself, and the arguments and results that it keeps.
+std::vector<PyObject*> contents_of(PyObject* object) {
+  std::vector<PyObject*> found;
+  auto visit = [](PyObject* item, void* list) {
+    static_cast<std::vector<PyObject*>*>(list)->push_back(item);
+    return 0;
+  };
+  if (traverseproc traverse = Py_TYPE(object)->tp_traverse) {
+    traverse(object, visit, &found);
   }
-  auto held = py::reinterpret_steal<py::tuple>(info);
-  return py::make_tuple(held[1], held[3]);
+  return found;
+}
+
+/// Whether an object still holds just these.
+bool has_contents(PyObject* object, PyObject* tuple) {
+  const std::vector<PyObject*> found = contents_of(object);
+  return static_cast<Py_ssize_t>(found.size()) == PyTuple_GET_SIZE(tuple) &&
+         std::equal(found.begin(), found.end(), reinterpret_cast<PyTupleObject*>(tuple)->ob_item);
+}
+
+/// A number that every change of a class or of a base replaces; 0: there is none.
+uint64_t type_version(PyObject* type) {
+  auto* as_type = reinterpret_cast<PyTypeObject*>(type);
+  if (as_type->tp_version_tag == 0) {  // a look-up gives it a new one
+    _PyType_Lookup(as_type, py::str("__name__").ptr());
+    PyErr_Clear();
+  }
+  return as_type->tp_version_tag;
 }
 
 py::object field(PyObject* object) {
@@ -88,7 +119,8 @@ py::object field(PyObject* object) {
 py::object function_parts(PyObject* object) {
   auto* function = reinterpret_cast<PyFunctionObject*>(object);
   return py::make_tuple(field(function->func_code), field(function->func_defaults),
-                        field(function->func_kwdefaults), field(function->func_closure));
+                        field(function->func_kwdefaults), field(function->func_closure),
+                        field(function->func_name), field(function->func_qualname));
 }
 
 bool has_parts(PyObject* object, PyObject* parts) {
@@ -97,7 +129,19 @@ bool has_parts(PyObject* object, PyObject* parts) {
     return PyTuple_GET_ITEM(parts, i) == (part ? part : Py_None);
   };
   return same(0, function->func_code) && same(1, function->func_defaults) &&
-         same(2, function->func_kwdefaults) && same(3, function->func_closure);
+         same(2, function->func_kwdefaults) && same(3, function->func_closure) &&
+         same(4, function->func_name) && same(5, function->func_qualname);
+}
+
+bool has_parts_of_partial(PyObject* object, PyObject* parts) {
+  const char* names[] = {"func", "args", "keywords"};
+  for (Py_ssize_t i = 0; i < 3; ++i) {
+    const py::object part = py::getattr(py::handle(object), names[i], py::none());
+    if (part.ptr() != PyTuple_GET_ITEM(parts, i)) {
+      return false;
+    }
+  }
+  return true;
 }
 
 /// Whether an object still has its class and its dict.
@@ -108,47 +152,16 @@ bool has_dict(PyObject* object, PyObject* type, PyObject* dict) {
   if (dict == Py_None) {
     return true;
   }
+  PyObject** place = _PyObject_GetDictPtr(object);
+  if (place && *place) {
+    return *place == dict;
+  }
   auto current = py::reinterpret_steal<py::object>(PyObject_GenericGetDict(object, nullptr));
   PyErr_Clear();
   return current.ptr() == dict;
 }
 
 }  // namespace
-
-bool same_value(PyObject* a, PyObject* b) {
-  if (a == b) {
-    return true;
-  }
-  if (Py_TYPE(a) != Py_TYPE(b)) {
-    return false;
-  }
-  if (PyFloat_Check(a)) {
-    return same_bits(PyFloat_AS_DOUBLE(a), PyFloat_AS_DOUBLE(b));
-  }
-  if (PyComplex_Check(a)) {
-    return same_bits(PyComplex_RealAsDouble(a), PyComplex_RealAsDouble(b)) &&
-           same_bits(PyComplex_ImagAsDouble(a), PyComplex_ImagAsDouble(b));
-  }
-  if (PyTuple_CheckExact(a)) {  // equal tuples may have items of other types: 1 and True
-    const Py_ssize_t size = PyTuple_GET_SIZE(a);
-    if (size != PyTuple_GET_SIZE(b)) {
-      return false;
-    }
-    for (Py_ssize_t i = 0; i < size; ++i) {
-      if (!same_value(PyTuple_GET_ITEM(a, i), PyTuple_GET_ITEM(b, i))) {
-        return false;
-      }
-    }
-    return true;
-  }
-  if (THPVariable_Check(a)) {
-    return false;
-  }
-  auto result = py::reinterpret_steal<py::object>(PyObject_RichCompare(a, b, Py_EQ));
-  const int equal = result ? PyObject_IsTrue(result.ptr()) : -1;
-  PyErr_Clear();  // arrays have no plain answer
-  return equal == 1;
-}
 
 Guards::Guards(const py::list& list) {
   for (const py::handle& entry : list) {
@@ -177,16 +190,21 @@ Guards::Guards(const py::list& list) {
       }
       container.items.push_back(std::move(item));
     }
-    if (container.kind == Kind::dict) {
+    if (container.kind == Kind::dict && !PyODict_Check(object)) {  // whose order has no version
       container.version.emplace(object);
+    }
+    if (container.kind == Kind::type && watches) {
+      for (const py::object& dict : dicts_of(object)) {
+        container.special.push_back(
+            !has_new_key(dict.ptr(), py::set().ptr(), container.known.ptr(), /*special=*/true));
+      }
     }
     containers_.push_back(std::move(container));
   }
   numbers_ = recorded_numbers_;
 }
 
-/// A class has a number that every change of it or of a base replaces; 0: it was changed and
-/// nothing has been looked up in it since.
+/// Where a class was changed and nothing has been looked up in it since, its number is 0.
 uint64_t Guards::Container::current_version() const {
   if (version) {
     return version->current();
@@ -221,9 +239,9 @@ Guards::Result Guards::check_named(const Container& container) {
   } else if (container.kind == Kind::dict) {
     dicts.push_back(container.object);
   }
-  for (const py::object& dict : dicts) {
-    if (container.watched &&
-        has_new_key(dict.ptr(), container.watched.ptr(), container.known.ptr())) {
+  for (size_t i = 0; container.watched && i < dicts.size(); ++i) {
+    const bool special = i < container.special.size() && container.special[i];
+    if (has_new_key(dicts[i].ptr(), container.watched.ptr(), container.known.ptr(), special)) {
       return Result::other;
     }
   }
@@ -248,21 +266,46 @@ Guards::Result Guards::check_named(const Container& container) {
 
 /// The order of a dict's items is part of what a program sees.
 Guards::Result Guards::check_whole_dict(const Container& container) {
+  PyObject* dict = container.object.ptr();
+  if (PyDict_GET_SIZE(dict) != container.size) {
+    return Result::stale;
+  }
+  if (PyODict_Check(dict)) {
+    return check_ordered_dict(container);
+  }
   Result result = Result::hold;
   PyObject* key = nullptr;
   PyObject* found = nullptr;
   Py_ssize_t position = 0;
-  if (PyDict_GET_SIZE(container.object.ptr()) != container.size) {
-    return Result::stale;
-  }
   for (const Item& item : container.items) {
-    if (!PyDict_Next(container.object.ptr(), &position, &key, &found)) {
+    if (!PyDict_Next(dict, &position, &key, &found)) {
       return Result::stale;
     }
     const auto held = py::reinterpret_borrow<py::object>(found);  // comparing may run code
     if (key != item.key.ptr() && !same_value(key, item.key.ptr())) {
       return Result::stale;
     }
+    result = std::max(result, check(item, held.ptr()));
+    if (result == Result::stale) {
+      break;
+    }
+  }
+  return result;
+}
+
+/// It keeps its order beside its items.
+Guards::Result Guards::check_ordered_dict(const Container& container) {
+  PyObject* dict = container.object.ptr();
+  auto keys = py::reinterpret_steal<py::object>(PyODict_Type.tp_iter(dict));
+  Result result = Result::hold;
+  for (const Item& item : container.items) {
+    auto key = py::reinterpret_steal<py::object>(keys ? PyIter_Next(keys.ptr()) : nullptr);
+    PyErr_Clear();
+    if (!key || !same_value(key.ptr(), item.key.ptr())) {
+      return Result::stale;
+    }
+    const auto held = py::reinterpret_borrow<py::object>(PyDict_GetItemWithError(dict, key.ptr()));
+    PyErr_Clear();
     result = std::max(result, check(item, held.ptr()));
     if (result == Result::stale) {
       break;
@@ -317,11 +360,12 @@ Guards::Result Guards::check(Container& container) {
       result = container.size >= 0 ? check_whole_dict(container) : check_named(container);
       break;
     case Kind::type:
-      if (version == 0) {
-        py::getattr(container.object, "__name__", py::none());  // a look-up gives it a new one
-        version = container.current_version();
+      version = type_version(object);
+      if (container.size < 0) {
+        result = check_named(container);
+      } else if (static_cast<uint64_t>(container.size) != version) {
+        result = Result::stale;
       }
-      result = check_named(container);
       break;
     case Kind::slots:
       result = check_named(container);
@@ -342,7 +386,7 @@ Guards::Result Guards::check(Container& container) {
       result = has_parts(object, expected(0)) ? Result::hold : Result::stale;
       break;
     case Kind::memory:
-      result = same_value(bytes_of(object).ptr(), expected(0)) ? Result::hold : Result::other;
+      result = same_value(memory_of(object).ptr(), expected(0)) ? Result::hold : Result::other;
       break;
     case Kind::reference:
       result = py::reinterpret_steal<py::object>(PyObject_CallNoArgs(object)).ptr() == expected(0)
@@ -350,8 +394,18 @@ Guards::Result Guards::check(Container& container) {
                    : Result::stale;
       PyErr_Clear();
       break;
+    case Kind::answer:
+      result = same_value(py::reinterpret_steal<py::object>(PyObject_CallNoArgs(object)).ptr(),
+                          expected(0))
+                   ? Result::hold
+                   : Result::other;
+      PyErr_Clear();
+      break;
+    case Kind::partial:
+      result = has_parts_of_partial(object, expected(0)) ? Result::hold : Result::stale;
+      break;
     case Kind::cached:
-      result = same_value(computed(object).ptr(), expected(0)) ? Result::hold : Result::stale;
+      result = has_contents(object, expected(0)) ? Result::hold : Result::stale;
       break;
   }
   if (result == Result::hold) {
@@ -362,11 +416,16 @@ Guards::Result Guards::check(Container& container) {
 
 Guards::Result Guards::check() {
   Result result = Result::hold;
+  failed_ = -1;
   for (Container& container : containers_) {
     if (container.held != 0 && container.held == container.current_version()) {
       continue;
     }
-    result = std::max(result, check(container));
+    const Result found = check(container);
+    if (found > result) {
+      result = found;
+      failed_ = &container - containers_.data();
+    }
     if (result == Result::stale) {
       break;
     }
@@ -393,12 +452,23 @@ void bind_guards(py::module_& m) {
       .value("function", Kind::function)
       .value("memory", Kind::memory)
       .value("reference", Kind::reference)
-      .value("cached", Kind::cached);
+      .value("cached", Kind::cached)
+      .value("answer", Kind::answer)
+      .value("partial", Kind::partial);
   m.def("same_value",
         [](const py::object& a, const py::object& b) { return same_value(a.ptr(), b.ptr()); });
+  m.def("has_value", [](const py::object& o) { return has_value(o.ptr()); });
+  m.def("type_version", [](const py::type& type) { return type_version(type.ptr()); });
   m.def("function_parts", [](const py::object& f) { return function_parts(f.ptr()); });
-  m.def("bytes_of", [](const py::object& o) { return bytes_of(o.ptr()); });
-  m.def("computed", [](const py::object& f) { return computed(f.ptr()); });
+  m.def("memory_of", [](const py::object& o) { return memory_of(o.ptr()); });
+  m.def("contents_of", [](const py::object& o) {
+    const std::vector<PyObject*> found = contents_of(o.ptr());
+    py::tuple contents(found.size());
+    for (size_t i = 0; i < found.size(); ++i) {
+      contents[i] = py::reinterpret_borrow<py::object>(found[i]);
+    }
+    return contents;
+  });
 }
 
 }  // namespace torch_lazy

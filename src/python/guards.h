@@ -13,10 +13,6 @@
 
 namespace torch_lazy {
 
-/// Whether two values of one type are equal, floating-point numbers bit by bit; of what has no
-/// plain answer, only one object is.
-bool same_value(PyObject* a, PyObject* b);
-
 class Guards {
  public:
   enum class Result {
@@ -42,17 +38,24 @@ class Guards {
     slots,      // attributes of an object that are no items of its dict
     sequence,   // what iterating over it gives: a deque, a set
     instance,   // its class and its dict
-    function,   // code, defaults, closure
-    memory,     // bytes, equal to a copy
+    function,   // code, defaults, closure, name
+    memory,     // bytes and how they lie, equal to a copy
     reference,  // what a weak reference refers to
-    cached,     // a function with a cache: how often it was computed
+    cached,     // a function with a cache: what it holds
+    answer,     // what a function without arguments says
+    partial,    // what functools.partial calls
   };
 
-  /// `list`: (kind, container, items, size, watched) with items (key, expected, mode). A size of
-  /// -1: any; then keys in the set `watched` that are no items must not come to it.
+  /// `list`: (kind, container, items, size, watched) with items (key, expected, mode). The size of
+  /// a class is its version: any change makes it another one. A size of -1: any; then keys in the
+  /// set `watched` that are no items must not come to it, nor to a class attributes that Python
+  /// itself looks up.
   explicit Guards(const pybind11::list& list);
 
   Result check();
+
+  /// The place of the one that did not hold the last time; -1: all did.
+  int64_t failed() const { return failed_; }
 
   /// The numbers with slots as the last check saw them, and whether one is not the recorded one.
   const std::vector<double>& numbers() const { return numbers_; }
@@ -73,6 +76,7 @@ class Guards {
     Py_ssize_t size = -1;
     pybind11::object watched;            // a set; null: none
     pybind11::set known;                 // keys of the items
+    std::vector<char> special;           // of a class, by its bases: special methods count, too
     std::optional<DictVersion> version;  // of a dict
     uint64_t held = 0;                   // the version with which all items held; 0: none
 
@@ -83,10 +87,12 @@ class Guards {
   Result check(const Item& item, PyObject* found);
   Result check_named(const Container& container);
   Result check_whole_dict(const Container& container);
+  Result check_ordered_dict(const Container& container);
   Result check_list(const Container& container);
   Result check_sequence(const Container& container);
 
   std::vector<Container> containers_;
+  int64_t failed_ = -1;
   std::vector<double> numbers_;
   std::vector<double> recorded_numbers_;
 };

@@ -32,6 +32,13 @@ py::object globals_of(PyFrameObject* frame) {
 #endif
 }
 
+/// Whether code imports a module that was not imported before: what runs then runs once.
+bool imports(const py::object& code) {
+  auto* parts = reinterpret_cast<PyCodeObject*>(code.ptr());
+  return PyUnicode_CompareWithASCIIString(parts->co_name, "_find_and_load") == 0 &&
+         PyUnicode_CompareWithASCIIString(parts->co_filename, "<frozen importlib._bootstrap>") == 0;
+}
+
 /// Whose function it is: a module, or a type. Not the object it is called on, which would be kept
 /// alive.
 py::object owner_of(PyObject* function) {
@@ -74,7 +81,10 @@ void CallObserver::stop() {
 /// Never raises: a program must not notice that it is observed.
 int CallObserver::note(PyObject* self, PyFrameObject* frame, int what, PyObject* argument) {
   auto* observer = static_cast<CallObserver*>(PyCapsule_GetPointer(self, nullptr));
-  if (what == PyTrace_CALL || what == PyTrace_C_CALL) {
+  if (what == PyTrace_RETURN && frame == observer->import_) {
+    observer->import_ = nullptr;
+  }
+  if ((what == PyTrace_CALL || what == PyTrace_C_CALL) && !observer->import_) {
     py::error_scope keep_errors;
     try {
       if (what == PyTrace_CALL) {
@@ -91,16 +101,44 @@ int CallObserver::note(PyObject* self, PyFrameObject* frame, int what, PyObject*
              : 0;
 }
 
+/// Code of this package, which runs only because a call is recorded.
+bool CallObserver::is_own(const py::object& globals) {
+  auto [known, is_new] = own_.try_emplace(globals.ptr(), false);
+  if (is_new) {
+    globals_held_.push_back(globals);
+    PyObject* module = PyDict_GetItemString(globals.ptr(), "__name__");
+    const char* name = module && PyUnicode_Check(module) ? PyUnicode_AsUTF8(module) : nullptr;
+    PyErr_Clear();
+    known->second = name && std::string_view(name).starts_with("torch_lazy");
+  }
+  return known->second;
+}
+
 void CallObserver::note_call(PyFrameObject* frame) {
   py::object code = code_of(frame);
   py::object globals = globals_of(frame);
+  if (is_own(globals)) {
+    return;
+  }
+  if (code.ptr() == import_code_) {
+    import_ = frame;
+    return;
+  }
   if (seen_.emplace(code.ptr(), globals.ptr()).second) {
+    if (imports(code)) {
+      import_code_ = code.ptr();
+      import_ = frame;
+    }
     functions_.emplace_back(std::move(code), std::move(globals));
   }
 }
 
 void CallObserver::note_c_call(PyFrameObject* frame, PyObject* function) {
   if (!PyCFunction_Check(function)) {
+    return;
+  }
+  const py::object globals = globals_of(frame);
+  if (is_own(globals)) {
     return;
   }
   const PyMethodDef* method = reinterpret_cast<PyCFunctionObject*>(function)->m_ml;
@@ -112,7 +150,7 @@ void CallObserver::note_c_call(PyFrameObject* frame, PyObject* function) {
   }
   py::object code = code_of(frame);
   if (seen_c_.emplace(method, code.ptr()).second) {
-    PyObject* module = PyDict_GetItemString(globals_of(frame).ptr(), "__name__");
+    PyObject* module = PyDict_GetItemString(globals.ptr(), "__name__");
     c_functions_.push_back(py::make_tuple(
         method->ml_name, owner_of(function),
         py::reinterpret_borrow<py::object>(module ? module : Py_None), hooks::source_line()));

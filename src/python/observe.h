@@ -40,6 +40,7 @@ class CallObserver {
   using Pair = std::pair<const void*, const void*>;
 
   static int note(PyObject* self, PyFrameObject* frame, int what, PyObject* argument);
+  bool is_own(const pybind11::object& globals);
   void note_call(PyFrameObject* frame);
   void note_c_call(PyFrameObject* frame, PyObject* function);
 
@@ -48,6 +49,10 @@ class CallObserver {
   pybind11::object previous_argument_;
   std::unordered_set<Pair, PairHash> seen_;
   std::unordered_set<Pair, PairHash> seen_c_;
+  PyFrameObject* import_ = nullptr;          // the import that is being made; null: none
+  PyObject* import_code_ = nullptr;          // its code, held among the functions
+  std::unordered_map<PyObject*, bool> own_;  // by the globals of a module
+  std::vector<pybind11::object> globals_held_;
   std::vector<std::pair<pybind11::object, pybind11::object>> functions_;
   std::vector<pybind11::tuple> c_functions_;
   std::vector<pybind11::tuple> host_reads_;

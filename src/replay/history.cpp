@@ -9,6 +9,7 @@ namespace {
 
 constexpr int kAttempts = 5;     // calls within which two in a row have to be alike
 constexpr size_t kVariants = 8;  // trusted calls of one kind
+constexpr int kUntimely = 64;    // calls that could not be recorded, as other threads were at work
 
 /// Whether a call since it is trusted, counted from 1, is recorded and compared once more.
 bool is_check(uint64_t call) {
@@ -83,6 +84,9 @@ void CallHistory::decide(const std::function<void(ReplayTensors&)>& add_argument
   if (!decision.trusted && given_up_) {
     return;
   }
+  if (!decision.trusted && !candidates.empty()) {
+    changed_ = candidates.front()->call->why_unfit();
+  }
   decision.kind = Decision::Kind::record;
   static metrics::Counter& recorded = metrics::counter("ReplayRecorded");
   recorded.add();
@@ -90,9 +94,14 @@ void CallHistory::decide(const std::function<void(ReplayTensors&)>& add_argument
 
 std::string CallHistory::judge(const RecordedCallPtr& call, Purpose purpose,
                                const TrustedCallPtr& trusted) {
+  ++recorded_;
   reason_ = call->obstacle;
-  if (call->recording->untimely) {
-    return "";  // that says nothing about the function
+  if (call->recording->untimely) {  // that says nothing about the function
+    if (++untimely_ < kUntimely) {
+      return "";
+    }
+    give_up(reason_);
+    return reason_;
   }
   if (purpose == Purpose::learn) {
     return learn(call);

@@ -43,6 +43,9 @@ class RecordedCall {
   /// Whether what it depends on besides tensors is as it was.
   virtual Fit fit() { return Fit::fits; }
 
+  /// What has changed so that it did not fit the last time.
+  virtual std::string why_unfit() const { return "its tensors"; }
+
   /// The inputs of its formulas at present, after `fit`.
   virtual const std::vector<double>& inputs() const = 0;
 
@@ -101,13 +104,17 @@ class TORCH_LAZY_API CallHistory {
   /// without gradients.
   const std::vector<TrustedCallPtr>& trusted() const { return trusted_; }
 
-  /// Calls recorded since one was trusted.
-  int attempts() const { return attempts_; }
+  /// Calls that were recorded.
+  uint64_t recorded() const { return recorded_; }
 
   /// Why the last recorded call was not trusted; empty: it was.
   const std::string& reason() const { return reason_; }
 
   bool given_up() const { return given_up_; }
+
+  /// What the last call that was recorded differed in from one that is trusted; empty: there was
+  /// none.
+  const std::string& changed() const { return changed_; }
 
  private:
   std::string learn(const RecordedCallPtr& call);
@@ -115,7 +122,10 @@ class TORCH_LAZY_API CallHistory {
   std::vector<TrustedCallPtr> trusted_;
   RecordedCallPtr last_;
   std::string reason_;
-  int attempts_ = 0;
+  std::string changed_;
+  uint64_t recorded_ = 0;
+  int attempts_ = 0;  // calls recorded since one was trusted
+  int untimely_ = 0;
   bool given_up_ = false;
 };
 

@@ -184,21 +184,56 @@ bool has_tangent(const torch::autograd::AutogradMeta& autograd) {
   return autograd.fw_grad_ && !autograd.fw_grad_->empty();
 }
 
-bool matches(const Recording& recording, ReplayTensors& tensors) {
-  const std::vector<const at::Tensor*>& hosts = tensors.hosts;
-  if (tensors.known.size() != recording.given || hosts.size() != recording.hosts.size()) {
-    return false;
-  }
-  for (size_t i = 0; i < hosts.size(); ++i) {
+bool share_storage(const at::Tensor& a, const at::Tensor& b) {
+  return a.has_storage() && b.has_storage() && a.is_alias_of(b);
+}
+
+namespace {
+
+/// Of two host tensors: whether they are one, and whether they share memory, is as it was recorded.
+bool relate_as_recorded(const Recording& recording, const ReplayTensors& tensors, uint32_t a,
+                        uint32_t b) {
+  const HostTensor& first = recording.hosts[a];
+  const HostTensor& second = recording.hosts[b];
+  return tensors.hosts[a]->is_same(*tensors.hosts[b]) == (first.same == second.same) &&
+         share_storage(*tensors.hosts[a], *tensors.hosts[b]) == (first.storage == second.storage);
+}
+
+bool hosts_match(const Recording& recording, const ReplayTensors& tensors) {
+  for (uint32_t i = 0; i < tensors.hosts.size(); ++i) {
     const HostTensor& recorded = recording.hosts[i];
-    const at::Tensor& host = *hosts[i];
+    const at::Tensor& host = *tensors.hosts[i];
     if (host.device() != recorded.device || !recorded.layout.matches(host) ||
         host.requires_grad() != recorded.requires_grad ||
-        (host.is_leaf() && host.grad().defined()) != recorded.has_grad) {
+        (host.is_leaf() && host.grad().defined()) != recorded.has_grad ||
+        (recorded.nbytes > 0 && static_cast<int64_t>(host.storage().nbytes()) < recorded.nbytes)) {
       return false;
     }
+    for (uint32_t k = 0; k < i; ++k) {
+      if (!relate_as_recorded(recording, tensors, k, i)) {
+        return false;
+      }
+    }
   }
-  return Matching(recording, tensors).all_fit();
+  return true;
+}
+
+/// Whether those of the known tensors that were one are one, and those that only look the same are
+/// not.
+bool identities_match(const Recording& recording, const ReplayTensors& tensors) {
+  auto are_one = [&](const TensorPair& pair) {
+    return tensors.known[pair.first]->is_same(*tensors.known[pair.second]);
+  };
+  return std::all_of(recording.same.begin(), recording.same.end(), are_one) &&
+         std::none_of(recording.distinct.begin(), recording.distinct.end(), are_one);
+}
+
+}  // namespace
+
+bool matches(const Recording& recording, ReplayTensors& tensors) {
+  return tensors.known.size() == recording.given &&
+         tensors.hosts.size() == recording.hosts.size() && hosts_match(recording, tensors) &&
+         Matching(recording, tensors).all_fit() && identities_match(recording, tensors);
 }
 
 }  // namespace torch_lazy

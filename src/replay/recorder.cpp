@@ -9,19 +9,46 @@
 
 #include <algorithm>
 #include <unordered_map>
+#include <unordered_set>
 
 namespace torch_lazy {
 namespace {
 
+/// Bytes from the beginning of its storage to the end of a tensor.
+int64_t bytes_reached(const at::Tensor& tensor) {
+  if (tensor.numel() == 0) {
+    return 0;
+  }
+  int64_t last = tensor.storage_offset();
+  for (int64_t i = 0; i < tensor.dim(); ++i) {
+    last += (tensor.size(i) - 1) * tensor.stride(i);
+  }
+  return (last + 1) * static_cast<int64_t>(tensor.element_size());
+}
+
+/// Which host tensors are the same one, and which share memory.
+void find_same(const std::vector<at::Tensor>& tensors, std::vector<HostTensor>& hosts) {
+  for (uint32_t i = 0; i < hosts.size(); ++i) {
+    auto first = [&](auto is_same) {
+      return static_cast<uint32_t>(std::find_if(tensors.begin(), tensors.begin() + i, is_same) -
+                                   tensors.begin());
+    };
+    hosts[i].same = first([&](const at::Tensor& t) { return t.is_same(tensors[i]); });
+    hosts[i].storage = first([&](const at::Tensor& t) { return share_storage(t, tensors[i]); });
+  }
+}
+
 /// Data that is the same in every call, or that an argument has.
-HostData host_data(const Upload& upload, const std::vector<at::Tensor>& hosts) {
+HostData host_data(const Upload& upload, const std::vector<at::Tensor>& hosts,
+                   std::vector<HostTensor>& recorded) {
   HostData data;
   data.layout = upload.layout;
   data.nbytes = upload.nbytes;
   for (size_t i = 0; i < hosts.size(); ++i) {
-    if (upload.source.is_alias_of(hosts[i])) {
+    if (share_storage(upload.source, hosts[i])) {
       data.argument = static_cast<int>(i);
       data.source = Layout::of(upload.source);
+      recorded[i].nbytes = std::max(recorded[i].nbytes, bytes_reached(upload.source));
       return data;
     }
   }
@@ -207,6 +234,26 @@ bool take_the_same_places(const Recording& r, const ReplacedGradients& replaced)
          in_it == static_cast<ptrdiff_t>(replaced.gradients.size());
 }
 
+/// Whether a gradient that was there before is a result, or in another place afterwards.
+bool refers_to_old_gradients(const Recording& r) {
+  auto is_old = [&](const MadeTensor& tensor) {
+    if (tensor.known >= 0) {
+      return static_cast<uint32_t>(tensor.known) >= r.given;
+    }
+    if (!tensor.buffer.known) {
+      return false;
+    }
+    auto first = std::find_if(r.known.begin(), r.known.end(), [&](const KnownTensor& known) {
+      return known.buffer == tensor.buffer.index;
+    });
+    return first - r.known.begin() >= static_cast<ptrdiff_t>(r.given);
+  };
+  return std::any_of(r.results.begin(), r.results.end(), is_old) ||
+         std::any_of(r.gradients.begin(), r.gradients.end(), [&](const NewGradient& gradient) {
+           return !gradient.none && is_old(gradient.tensor);
+         });
+}
+
 std::vector<ReplacedGradients> replaced_gradients(const Recording& r) {
   std::vector<ReplacedGradients> all;
   std::unordered_map<uint32_t, size_t> by_buffer;
@@ -267,6 +314,7 @@ Recorder::Recorder(std::vector<at::Tensor> known, std::vector<at::Tensor> hosts,
   for (const at::Tensor& host : hosts_) {
     r.hosts.push_back(HostTensor::of(host));
   }
+  find_same(hosts_, r.hosts);
   std::vector<Buffer*> all;
   for (const at::Tensor& tensor : known_) {
     all.push_back(&buffer_of(tensor));
@@ -296,11 +344,33 @@ Recorder::Recorder(std::vector<at::Tensor> known, std::vector<at::Tensor> hosts,
       r.nbytes.push_back(buffer->nbytes);
     }
   }
+  find_pairs();
   last_buffer_ = last_buffer_id();
   watch_ = std::move(watch);
   if (!watch_->active()) {
     r.obstacle = "another call is being recorded";
     r.untimely = true;
+  }
+}
+
+/// Known tensors that lie in one buffer in the same way: the same one, or not.
+void Recorder::find_pairs() {
+  Recording& r = recording_;
+  std::unordered_map<uint32_t, std::vector<uint32_t>> in_buffer;
+  for (uint32_t i = 0; i < known_.size(); ++i) {
+    std::vector<uint32_t>& others = in_buffer[r.known[i].buffer];
+    auto same = std::find_if(others.begin(), others.end(),
+                             [&](uint32_t k) { return known_[i].is_same(known_[k]); });
+    if (same != others.end()) {
+      r.same.emplace_back(*same, i);
+      continue;
+    }
+    for (uint32_t k : others) {
+      if (r.known[i].layout == r.known[k].layout) {
+        r.distinct.emplace_back(k, i);
+      }
+    }
+    others.push_back(i);
   }
 }
 
@@ -337,6 +407,27 @@ std::vector<uint32_t> Recorder::give_up_donated(const std::vector<at::Tensor>& r
   return given_up;
 }
 
+bool Recorder::leaves_others(const std::vector<at::Tensor>& results) const {
+  if (!watch_ || !watch_->active()) {
+    return false;
+  }
+  std::unordered_set<const Buffer*> expected(buffers_.begin(), buffers_.end());
+  for (const at::Tensor& result : results) {
+    expected.insert(&buffer_of(result));
+  }
+  for (uint32_t i = 0; i < recording_.given; ++i) {
+    const at::Tensor& grad = recording_.known[i].leaf ? known_[i].grad() : at::Tensor();
+    if (grad.defined() && is_lazy(grad)) {
+      expected.insert(&buffer_of(grad));
+    }
+  }
+  GraphLock lock;
+  const std::vector<Buffer*> live = Program::instance().live_buffers(std::nullopt);
+  return std::any_of(live.begin(), live.end(), [&](const Buffer* buffer) {
+    return buffer->id > last_buffer_ && !expected.count(buffer);
+  });
+}
+
 Recording Recorder::finish(const std::vector<at::Tensor>& results,
                            const std::vector<ResultGraph>& graphs) {
   return finish(results, graphs, /*run=*/true);
@@ -356,7 +447,7 @@ Recording Recorder::finish(const std::vector<at::Tensor>& results,
   watch_->begin_draw();
   r.draws = watch_->draws();
   for (const Upload& upload : watch_->uploads()) {
-    r.uploads.push_back(host_data(upload, hosts_));
+    r.uploads.push_back(host_data(upload, hosts_, r.hosts));
   }
   const std::vector<uint32_t> donated = give_up_donated(results);
   auto see = [&](const Collection& collection) {
@@ -384,6 +475,12 @@ Recording Recorder::finish(const std::vector<at::Tensor>& results,
           continue;
         }
         gradient.tensor = findings.made_tensor(grad, known_);
+        for (const NewGradient& before : r.gradients) {
+          if (!before.none && known_[before.of].grad().is_same(grad)) {
+            gradient.tensor.gradient_of = static_cast<int>(before.of);
+            break;
+          }
+        }
       }
       r.gradients.push_back(std::move(gradient));
     }
@@ -397,8 +494,17 @@ Recording Recorder::finish(const std::vector<at::Tensor>& results,
               "torch.no_grad() or return result.detach()");
         }
       }
+      for (size_t k = 0; k < i && result.same < 0; ++k) {
+        result.same = results[i].is_same(results[k]) ? static_cast<int>(k) : -1;
+      }
+      for (const NewGradient& gradient : r.gradients) {
+        if (!gradient.none && results[i].is_same(known_[gradient.of].grad())) {
+          result.gradient_of = static_cast<int>(gradient.of);
+        }
+      }
       r.results.push_back(std::move(result));
     }
+    r.keeps_old_gradients = refers_to_old_gradients(r);
     for (uint32_t b = 0; b < buffers_.size(); ++b) {
       const bool given_up = std::find(donated.begin(), donated.end(), b) != donated.end();
       r.after.push_back(given_up                            ? Content{Content::Kind::donated, b}
@@ -409,6 +515,7 @@ Recording Recorder::finish(const std::vector<at::Tensor>& results,
     const std::string seen = watch_->obstacle();
     if (!seen.empty()) {
       r.obstacle = seen;  // what the rest follows from
+      r.untimely = watch_->is_disturbed();
     }
   };
   r.plan = run ? run_seen(see) : plan_seen(see);

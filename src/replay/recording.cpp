@@ -112,7 +112,7 @@ std::string difference(const Recording& a, const Recording& b) {
     return graph_difference(a, b);
   }
   if (a.known != b.known || a.hosts != b.hosts || a.undefined != b.undefined ||
-      a.nbytes != b.nbytes) {
+      a.nbytes != b.nbytes || a.same != b.same || a.distinct != b.distinct) {
     return "it is called with other tensors";
   }
   if (a.parameters != b.parameters) {

@@ -14,6 +14,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace torch::autograd {
@@ -41,10 +42,17 @@ struct HostTensor {
   at::Device device = at::kCPU;
   bool requires_grad = false;
   bool has_grad = false;
+  uint32_t same = 0;     // the first of the host tensors that is this very one
+  uint32_t storage = 0;  // the first of them with the same storage
+  int64_t nbytes = 0;    // of its storage, as far as the call reads it
 
   static HostTensor of(const at::Tensor& tensor) {
-    return {Layout::of(tensor), tensor.device(), tensor.requires_grad(),
-            tensor.is_leaf() && tensor.grad().defined()};
+    HostTensor host;
+    host.layout = Layout::of(tensor);
+    host.device = tensor.device();
+    host.requires_grad = tensor.requires_grad();
+    host.has_grad = tensor.is_leaf() && tensor.grad().defined();
+    return host;
   }
 
   bool operator==(const HostTensor&) const = default;
@@ -94,7 +102,9 @@ struct MadeBuffer {
 
 /// A tensor that is there after the call: a result, or a gradient.
 struct MadeTensor {
-  int known = -1;  // the known tensor itself; -1: a new one
+  int known = -1;        // the known tensor itself; -1: a new one
+  int gradient_of = -1;  // the new gradient of this known tensor itself
+  int same = -1;         // a result: the one before it that is this very tensor
   BufferPlace buffer;
   Layout layout;
   bool requires_grad = false;
@@ -125,13 +135,17 @@ struct Version {
   uint32_t slot = 0;
 };
 
+using TensorPair = std::pair<uint32_t, uint32_t>;
+
 struct Recording {
   // What it was recorded for.
   std::vector<KnownTensor> known;  // given ones, then the gradients of those that had one
   uint32_t given = 0;
   std::vector<HostTensor> hosts;
-  std::vector<char> undefined;  // by known buffer: it had no content
-  std::vector<int64_t> nbytes;  // by known buffer
+  std::vector<TensorPair> same;      // known tensors that are one
+  std::vector<TensorPair> distinct;  // known tensors that only lie in the same way
+  std::vector<char> undefined;       // by known buffer: it had no content
+  std::vector<int64_t> nbytes;       // by known buffer
 
   // What it runs.
   std::shared_ptr<Plan> plan;  // null: nothing
@@ -150,6 +164,7 @@ struct Recording {
   std::vector<NewGradient> gradients;
   std::vector<ReplacedGradients> replaced;
   std::vector<MadeTensor> results;
+  bool keeps_old_gradients = false;  // one that it had before is a result or another gradient
 
   std::string obstacle;   // why it cannot be replayed; empty: it can
   bool untimely = false;  // the function could not be recorded now; that says nothing about it
@@ -188,6 +203,10 @@ class TORCH_LAZY_API Recorder {
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
 
+  /// Whether a tensor that the call made is held by something else than its results and gradients:
+  /// an object, or a graph of autograd in a cycle that nobody has collected yet.
+  bool leaves_others(const std::vector<at::Tensor>& results) const;
+
   /// Runs what was recorded. `graphs`: one for each result.
   Recording finish(const std::vector<at::Tensor>& results, const std::vector<ResultGraph>& graphs);
 
@@ -203,6 +222,7 @@ class TORCH_LAZY_API Recorder {
   std::vector<uint32_t> give_up_donated(const std::vector<at::Tensor>& results);
   Recording finish(const std::vector<at::Tensor>& results, const std::vector<ResultGraph>& graphs,
                    bool run);
+  void find_pairs();
 
   std::vector<at::Tensor> known_;
   std::vector<at::Tensor> hosts_;
@@ -258,6 +278,9 @@ struct ReplayTensors {
     hosts.clear();
   }
 };
+
+/// Whether two tensors, of any kind, are in one storage.
+bool share_storage(const at::Tensor& a, const at::Tensor& b);
 
 /// Whether the tensors are of the kind that was recorded.
 TORCH_LAZY_API bool matches(const Recording& recording, ReplayTensors& tensors);

@@ -78,6 +78,9 @@ class Replay {
         completed_(completed),
         fresh_(recording, tensors.hosts) {
     made_.resize(r_.made.size());
+    if (r_.keeps_old_gradients) {
+      hold_old_gradients(tensors.known);
+    }
     if (r_.plan) {
       run_.slots.resize(r_.plan->graph->slots);
       if (run_.numbers.empty()) {
@@ -116,13 +119,24 @@ class Replay {
     make_tensors();
     std::vector<at::Tensor> results;
     for (const MadeTensor& result : r_.results) {
-      results.push_back(tensor_of(result));
+      results.push_back(result.same >= 0          ? results[result.same]
+                        : result.gradient_of >= 0 ? known_[result.gradient_of]->grad()
+                                                  : tensor_of(result));
     }
     clear_run();
     return results;
   }
 
  private:
+  /// Known gradients are looked at where their tensors have them, and there will be others.
+  void hold_old_gradients(std::vector<const at::Tensor*>& known) {
+    old_gradients_.reserve(known.size());
+    for (size_t i = r_.given; i < known.size(); ++i) {
+      old_gradients_.push_back(*known[i]);
+      known[i] = &old_gradients_.back();
+    }
+  }
+
   void execute_plan() {
     if (!numbers_.empty()) {
       run_.numbers.swap(numbers_);
@@ -405,6 +419,8 @@ class Replay {
       at::Tensor& grad = known_[gradient.of]->mutable_grad();
       if (gradient.none) {
         grad.reset();
+      } else if (gradient.tensor.gradient_of >= 0) {
+        grad = known_[gradient.tensor.gradient_of]->grad();
       } else {
         grad = tensor_of(gradient.tensor);
       }
@@ -524,7 +540,8 @@ class Replay {
   FreshData fresh_;
   std::vector<c10::Storage> made_;  // by made buffer, when it is there
   std::vector<char> kept_;          // by gradient: the old tensor serves
-  bool marked_ = false;             // the buffers are
+  std::vector<at::Tensor> old_gradients_;
+  bool marked_ = false;  // the buffers are
   std::vector<const ReplacedGradients*> freed_;
 };
 

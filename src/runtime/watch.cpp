@@ -94,6 +94,11 @@ std::string Watch::obstacle() const {
   return obstacle_;
 }
 
+bool Watch::is_disturbed() const {
+  std::lock_guard<RankedMutex> lock(watch_mutex());
+  return disturbed_;
+}
+
 void watch_obstacle(const std::string& what) {
   if (!current.load(std::memory_order_relaxed)) {
     return;
@@ -103,12 +108,13 @@ void watch_obstacle(const std::string& what) {
   Watch* watch = current.load(std::memory_order_relaxed);
   if (watch && watch->obstacle_.empty()) {
     watch->obstacle_ = line.empty() ? what : what + " (" + line + ")";
+    watch->disturbed_ = !of_this_thread;
   }
 }
 
 void watch_call() {
   if (!of_this_thread && current.load(std::memory_order_relaxed)) {
-    watch_obstacle("another thread records at the same time");
+    watch_obstacle("another thread uses the device while it is recorded");
   }
 }
 

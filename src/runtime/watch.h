@@ -42,6 +42,9 @@ class Watch {
   /// Why what was recorded cannot be replayed; empty: it can.
   std::string obstacle() const;
 
+  /// Whether that is what another thread did meanwhile.
+  bool is_disturbed() const;
+
   /// Around a draw, and at the end: nobody else may change the state of the generator, which no
   /// replay would do.
   void begin_draw();
@@ -67,6 +70,7 @@ class Watch {
   bool active_ = false;
   at::Tensor generator_state_;
   std::string obstacle_;
+  bool disturbed_ = false;
 };
 
 /// The watch over this thread; null: none.

@@ -112,7 +112,7 @@ POINTS = [
     "StepsOnDevice",
     "HostReads",
     "Shape",
-    "_finish",
+    "_collect",
     "reach_of",
     "graph_behind",
     "_state_obstacle",
