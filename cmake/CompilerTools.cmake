@@ -6,8 +6,10 @@ if(TORCH_LAZY_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   mark_as_advanced(TORCH_LAZY_CCACHE_PROGRAM)
   if(TORCH_LAZY_CCACHE_PROGRAM)
     # ccache looks into a precompiled header only when told that these differences do not matter.
+    # Paths below the sources count as relative ones, so that clones share what is compiled.
     set(CMAKE_CXX_COMPILER_LAUNCHER
       "${CMAKE_COMMAND}" -E env CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
+      "CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}" CCACHE_NOHASHDIR=1
       "${TORCH_LAZY_CCACHE_PROGRAM}")
     if(TORCH_LAZY_PCH AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
       add_compile_options(-fpch-preprocess)

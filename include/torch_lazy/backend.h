@@ -55,6 +55,10 @@ class TORCH_LAZY_API Executable {
 
   /// What was compiled, for people to read.
   virtual std::string text() const;
+
+  /// About how many bytes it holds besides its graph: plans are forgotten when they hold too much.
+  /// Asked often, by any thread; may grow from run to run.
+  virtual int64_t bytes() const;
 };
 
 /// What a vendor implements. `run` is called by one thread at a time, and so are `takes` and
@@ -104,7 +108,7 @@ TORCH_LAZY_API c10::Storage storage_of_result(const GraphNode& node, size_t outp
 TORCH_LAZY_API c10::Storage allocate(int64_t nbytes);
 
 /// The version of everything a plug-in sees: this file and the headers it includes.
-inline constexpr uint32_t kBackendInterface = 1;
+inline constexpr uint32_t kBackendInterface = 2;
 
 /// What the one exported function of a plug-in returns. Plain data: it is looked at before anything
 /// else of the plug-in is used.

@@ -23,12 +23,17 @@ from torch_lazy.device_steps import StepsOnDevice, keep_steps_on_device
 from torch_lazy.host_reads import HostReads, load_modes
 from torch_lazy.observe import Observed, Observer, merged
 from torch_lazy.rates import RateWatch, fix_rates
-from torch_lazy.reach import WRAPPERS, Reach, reach_of
-from torch_lazy.results import Shape, leaf_difference
+from torch_lazy.reach import WRAPPERS, Reach, post_hooks, reach_of
+from torch_lazy.results import Shape, is_twisted, leaf_difference
 
 _OTHER_CALL = (
     "it changes the tree of its arguments, or leaves a mode such as no_grad on; do that outside of "
     "the function"
+)
+
+_DRAWS_AGAIN = (
+    "a checkpoint draws the random numbers of its forward again; checkpoint(..., "
+    "preserve_rng_state=False), or leave dropout out of it"
 )
 
 _OBSERVED = 4
@@ -203,7 +208,7 @@ class CompiledFunction:
         known, hosts = _split(arguments, before)
         donated = self._donated(args, kwargs, known)
         compiling = said_to_be_compiling() if self._is_compiling else contextlib.nullcontext()
-        rates = RateWatch(before.numbers)
+        rates = RateWatch(before.numbers, "type() may look at it" if before.asks_for_types else "")
         recorder = None
         try:
             recorder = _C.Recorder(known, hosts, donated)
@@ -212,7 +217,8 @@ class CompiledFunction:
             with steps, HostReads(before.names, hosts) as reads, compiling, rates, observer:
                 result = self.function(*args, **kwargs)
             leaves: list[Any] = []
-            shape = Shape(result, leaves)
+            twisted = is_twisted(result)
+            shape = Shape(None if twisted else result, leaves)
             if rates.end(leaves):
                 result = shape.make(iter(leaves))
             recording = self._finish(recorder, leaves)
@@ -220,6 +226,7 @@ class CompiledFunction:
             if recorder is not None:
                 recorder.abandon()  # whoever keeps a traceback keeps the recorder
         observed = observer.result()
+        parts = _C.call_parts(args, kwargs)
         after = reach_of(self.function, args, kwargs, observed)
         self._observed.append(observed)
         obstacle = (
@@ -227,10 +234,12 @@ class CompiledFunction:
             or reads.obstacle
             or reads.without_operator(observer.host_reads)
             or observed.obstacle
+            or (_DRAWS_AGAIN if observed.restores_generator and recording.draws else "")
             or ("" if signature.is_of(args, kwargs) else _OTHER_CALL)
             or _state_obstacle(before, after, self._pure_hooks)
+            or twisted
             or _result_obstacle(leaves, {id(tensor) for tensor in known})
-            or _kept_result(result, after, _C.call_parts(args, kwargs))
+            or _kept_result(result, after, parts)
         )
         if "reads a number" in obstacle and not self._is_compiling:
             obstacle += (
@@ -247,6 +256,7 @@ class CompiledFunction:
         call.results = attempt.leaves
         call.is_tensor = attempt.is_tensor
         call.rebuild = None if shape.is_leaf() else shape.rebuild()
+        call.set_parts([part if after.has_seen(part) else None for part in parts])
         call.set_sources(*rates.sources())
         return result, call
 
@@ -340,8 +350,12 @@ def _result_obstacle(leaves: list[Any], known: set[int]) -> str:
         if isinstance(leaf, torch.Tensor):
             if not _is_lazy(leaf):
                 return "it returns a tensor that is not on the device lazy"
-            if type(leaf) is not torch.Tensor and id(leaf) not in known:
+            if id(leaf) in known:
+                continue
+            if type(leaf) is not torch.Tensor:
                 return f"it returns a {type(leaf).__name__}"
+            if vars(leaf) or leaf._backward_hooks or post_hooks(leaf):
+                return "it returns a tensor with attributes or hooks of its own"
     return ""
 
 

@@ -18,6 +18,9 @@ _COUNTS = ("step", "mu_product")
 
 _hooked: "weakref.WeakSet[Optimizer]" = weakref.WeakSet()
 
+_set_for_calls: list[dict[str, Any]] = []
+"""Groups whose `capturable` is not the user's at present."""
+
 
 class StepsOnDevice:
     """While entered, the optimizers count on the device."""
@@ -31,11 +34,13 @@ class StepsOnDevice:
             for group in _counting_groups(optimizer):
                 if not group["capturable"] and not group.get("fused"):
                     self._set.append(group)
+                    _set_for_calls.append(group)
                     group["capturable"] = True
 
     def __exit__(self, *error: Any) -> None:
         for group in self._set:
             group["capturable"] = False
+            _set_for_calls[:] = [other for other in _set_for_calls if other is not group]
         self._set = []
 
 
@@ -65,10 +70,14 @@ def _counting_groups(optimizer: Optimizer) -> Iterator[dict[str, Any]]:
 
 def _with_plain_counts(optimizer: Optimizer, state_dict: dict[str, Any]) -> dict[str, Any]:
     """The optimizer's state as it is without compile."""
-    if isinstance(optimizer, ASGD):
-        return state_dict  # counts on the device of its parameters in any case
+    groups = [
+        {**kept, "capturable": False} if any(own is other for other in _set_for_calls) else kept
+        for own, kept in zip(optimizer.param_groups, state_dict["param_groups"], strict=True)
+    ]
+    if isinstance(optimizer, ASGD):  # counts on the device of its parameters in any case
+        return {**state_dict, "param_groups": groups}
     state = dict(state_dict["state"])
-    for group in state_dict["param_groups"]:
+    for group in groups:
         if group.get("capturable", True) or group.get("fused"):
             continue
         for index in group["params"]:
@@ -76,7 +85,7 @@ def _with_plain_counts(optimizer: Optimizer, state_dict: dict[str, Any]) -> dict
             counts = {name: kept[name].cpu() for name in _COUNTS if _is_lazy(kept.get(name))}
             if counts:
                 state[index] = {**kept, **counts}
-    return {**state_dict, "state": state}
+    return {**state_dict, "state": state, "param_groups": groups}
 
 
 def _is_lazy(value: Any) -> bool:

@@ -17,6 +17,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import torch
+import torch.utils.checkpoint
 
 from torch_lazy import _C
 
@@ -38,6 +39,8 @@ _READS_BY_NAME = {
     "__dict__",
     "__slots__",
     "__getattribute__",
+    "__setattr__",
+    "__delattr__",
     "__reduce_ex__",
     "attrgetter",
     "getattr_static",
@@ -250,6 +253,8 @@ class Observed:
         """Those of them that the program's own code names."""
         self.any_attribute = False
         self.warns = False
+        self.restores_generator = False
+        """Checkpoints do, so that what is computed again draws the same numbers."""
         self.obstacle = ""
 
     def add(self, functions: Iterable[tuple[types.CodeType, dict[str, Any]]]) -> None:
@@ -292,6 +297,16 @@ class Observed:
 
 _UNSEEN_ATTRIBUTES = {
     "_version": "a tensor's count of writes",
+    "_base": "the tensor that another is a view of",
+    "next_functions": "the graph of autograd",
+    "retains_grad": "whether a tensor keeps its gradient",
+    "__globals__": "the globals of a function",
+    "f_back": "the frames that called it",
+    "exc_info": "the exception that is being handled",
+    "getsignal": "the handlers of signals",
+    "active_count": "the threads of the process",
+    "geterr": "numpy's settings",
+    "get_printoptions": "settings of printing",
     "_cdata": "an address",
     "backends": "settings of torch.backends",
     "__subclasses__": "the subclasses of a class",
@@ -373,6 +388,7 @@ _HARMLESS = {"getpid", "fspath", "get_ident"}
 _FROM_THE_PROGRAM = {
     ("builtins", "eval"): "code that is made at run time",
     ("builtins", "exec"): "code that is made at run time",
+    ("builtins", "__import__"): "a module whose name is computed",
     ("torch._C", "get_num_threads"): "the number of threads",
     ("torch._C", "get_num_interop_threads"): "the number of threads",
     ("torch._C", "data_ptr"): "an address",
@@ -443,8 +459,11 @@ _PURE = {
 """Modules whose other C functions depend on their arguments and on the program's objects alone."""
 
 
-def c_obstacle(calls: Iterable[tuple[str, Any, Any, str]]) -> str:
-    """The first C function that keeps a call from being replayed, and why; empty: none does."""
+def c_obstacle(calls: Iterable[tuple[str, Any, Any, str]], restores: bool = False) -> str:
+    """The first C function that keeps a call from being replayed, and why; empty: none does.
+
+    `restores`: states of generators are read and set only to have them as they were.
+    """
     for name, owner, caller, line in calls:
         module = _module_of(name, owner)
         if name in _HARMLESS:
@@ -458,7 +477,7 @@ def c_obstacle(calls: Iterable[tuple[str, Any, Any, str]]) -> str:
             )
         if (module, name) in _FROM_THE_PROGRAM and not is_library(caller):
             return f"it uses {_FROM_THE_PROGRAM[module, name]}{at}, which a replay cannot check"
-        if owner is torch._C.Generator:
+        if owner is torch._C.Generator and not (restores and name in _STATE_OF_GENERATOR):
             return f"it reads or sets a generator's state{at}; do that outside of the function"
         if root not in _PURE and not is_library(caller):
             return (
@@ -466,6 +485,20 @@ def c_obstacle(calls: Iterable[tuple[str, Any, Any, str]]) -> str:
                 f"that a replay cannot check"
             )
     return ""
+
+
+_STATE_OF_GENERATOR = {"get_state", "set_state"}
+
+_USES_OF_GENERATORS = {
+    "manual_seed",
+    "seed",
+    "initial_seed",
+    "get_rng_state",
+    "set_rng_state",
+    "fork_rng",
+    "default_generator",
+    "Generator",
+}
 
 
 def handed_on(function: Any) -> str:
@@ -557,12 +590,19 @@ class Observer:
         observed.add(self._observer.functions)
         calls = self._observer.c_functions
         observed.warns = any(name == "warn" for name, *_ in calls)
-        observed.obstacle = c_obstacle(calls) or self._changed or observed.obstacle
+        observed.restores_generator = _CHECKPOINT in {
+            code.co_filename for code in observed.codes
+        } and _USES_OF_GENERATORS.isdisjoint(observed.program_names)
+        observed.obstacle = (
+            c_obstacle(calls, observed.restores_generator) or self._changed or observed.obstacle
+        )
         return observed
 
     @property
     def host_reads(self) -> list[tuple[torch.Tensor, str, str]]:
         return self._observer.host_reads
 
+
+_CHECKPOINT = torch.utils.checkpoint.__file__
 
 BUILTINS = vars(builtins)

@@ -35,6 +35,14 @@ class Rate(float):
     _used: bool
     _watch: "RateWatch"
 
+    def __new__(cls, *value: Any) -> Any:
+        """What a program makes with the type of a rate is a plain number."""
+        return float(*value)
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        return float
+
     def __del__(self) -> None:
         if not self._used:  # whoever it was computed for has read it in a way that is not seen
             self._watch.look(self, "something that is not seen reads it")
@@ -142,11 +150,12 @@ Rate.__pos__ = _positive  # type: ignore[method-assign]
 class RateWatch(TorchFunctionMode):
     """Follows the learning rates of groups through one call."""
 
-    def __init__(self, groups: Sequence[tuple[str, dict[str, Any]]]) -> None:
+    def __init__(self, groups: Sequence[tuple[str, dict[str, Any]]], fixed: str) -> None:
+        """`fixed`: why no rate can be followed; empty: they can."""
         super().__init__()
         self._groups = groups
         self.rates = [group["lr"] for _, group in groups]
-        self.fixed = [""] * len(groups)
+        self.fixed = [fixed] * len(groups)
         """By rate: why it is not followed."""
         self.formulas: dict[_Steps, None] = {}
         """What was given to operators."""
@@ -156,7 +165,7 @@ class RateWatch(TorchFunctionMode):
         self._profile: _ProfileOfReads | None = None
 
     def __enter__(self) -> "RateWatch":
-        if self._groups:
+        if not all(self.fixed):
             try:
                 self._begin()
             except BaseException:

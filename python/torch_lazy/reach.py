@@ -11,6 +11,7 @@ import collections
 import decimal
 import functools
 import gc
+import operator
 import sys
 import types
 import warnings
@@ -92,6 +93,8 @@ _MODULE_HOOKS = (
     "_backward_hooks",
     "_backward_pre_hooks",
 )
+_FUNCTION_PARTS = {"__closure__", "__defaults__", "__kwdefaults__", "__wrapped__", "signature"}
+"""Attributes through which a program may look into functions that do not run."""
 _CLASS_OWN = {"__dict__", "__weakref__", "_abc_impl", "__doc__", "__annotations__", "__slots__"}
 _CLASS_METADATA = {
     "__dataclass_fields__",
@@ -107,6 +110,7 @@ _CODE = (type, types.FunctionType, types.ModuleType)
 _SIMPLE = frozenset((int, float, complex, bool, str, bytes, type(None)))
 _CONTAINERS = frozenset((list, dict, set, collections.deque, collections.OrderedDict))
 _HEAP_TYPE = 1 << 9
+_IMMUTABLE_TYPE = 1 << 8
 _MOST_OBJECTS = 50_000
 _MOST_GUESSED = 10_000
 """Objects that are looked at before anything is known of what runs: code leads nearly anywhere."""
@@ -114,6 +118,21 @@ _MOST_BYTES = 4096
 """Of memory that is compared in every call."""
 
 _Item = tuple[Any, Any, Any]
+
+
+class _Named:
+    """Items of a module's dict that code names."""
+
+    def __init__(self, items: dict[str, Any], module: str) -> None:
+        self.items = items
+        self.module = module
+        self.checked: dict[str, _Item] = {}
+        self.watched: set[str] = set()
+        """Names that it does not have."""
+        self.whole = False
+        """Code may name any of them."""
+
+
 _Guard = tuple[Any, Any, list[_Item], int, Any]
 
 
@@ -155,8 +174,12 @@ class Reach:
         self.hook = self.opaque = ""
         self._seen: dict[int, Any] = {}
         self._paths: dict[tuple[Any, int], str] = {}
-        self._named: dict[int, tuple[dict[str, Any], str, dict[str, _Item], set[str]]] = {}
+        self._named: dict[int, _Named] = {}
         self._expanded: set[tuple[int, int]] = set()
+        self._references: list[tuple[str, Any]] = []
+        """Objects that weak references lead to."""
+        self.asks_for_types = False
+        """Code may ask what type a learning rate has."""
         self._in_library = False
         self._of_library: set[tuple[Any, int]] = set()
         """Guards of what PyTorch and Python themselves keep."""
@@ -183,12 +206,23 @@ class Reach:
         if observed is not None and observed.warns:
             self._name(vars(warnings), "warnings", "filters", warnings.filters)
             self._walk([("warnings.filters", warnings.filters)])
-        if observed is not None and "isinstance" in self._named.get(id(BUILTINS), ("", "", {}))[2]:
+        builtin_names = self._named.get(id(BUILTINS))
+        if observed is not None and builtin_names and "isinstance" in builtin_names.checked:
             token = (None, abc.get_cache_token(), _Mode.equal)
             self._guard(_Kind.answer, abc.get_cache_token, [token], "abstract classes")
-        for module_globals, path, items, watched in self._named.values():
-            self._in_library = is_library(path) or path == "builtins"
-            self._guard(_Kind.dict, module_globals, list(items.values()), path, watched=watched)
+        for named in self._named.values():
+            self._in_library = is_library(named.module) or named.module == "builtins"
+            if named.whole and observed is not None:
+                checked = [self._item(key, value) for key, value in named.items.items()]
+                self._guard(_Kind.dict, named.items, checked, named.module, size=len(checked))
+            else:
+                checked = list(named.checked.values())
+                self._guard(_Kind.dict, named.items, checked, named.module, watched=named.watched)
+        for path, target in self._references:
+            if observed is not None and id(target) not in self._seen:
+                self.opaque = self.opaque or (
+                    f"{path} refers weakly to a {type(target).__name__} that nothing else leads to"
+                )
         return self._everything or not self._reads_by_name
 
     # ---- The walk --------------------------------------------------------------------------------
@@ -280,6 +314,9 @@ class Reach:
             if _is(item.func, types.BuiltinFunctionType):
                 self.opaque = self.opaque or handed_on(item.func)
             return [(path, item.func), (path, item.args), (path, item.keywords)]
+        if _is(item, (operator.attrgetter, operator.itemgetter, operator.methodcaller)):
+            self._reads_by_name |= _is(item, operator.attrgetter) and self._observed is not None
+            return [(path, part) for part in item.__reduce__()[1]]
         if _is(item, (staticmethod, classmethod)):
             return [(path, item.__func__)]
         if _is(item, property):
@@ -288,8 +325,10 @@ class Reach:
             return self._enter_cache(path, item)
         if _is(item, weakref.ReferenceType):
             target = item()
-            self._guard(_Kind.reference, item, [(None, target, _Mode.same)], path)
-            return [] if target is None else [(path, target)]
+            self._guard(_Kind.reference, item, [(None, id(target), _Mode.equal)], path)
+            if target is not None:
+                self._references.append((path, target))
+            return []
         return None
 
     def _enter_cache(self, path: str, function: Any) -> list[tuple[str, Any]]:
@@ -312,6 +351,8 @@ class Reach:
         owner = function.__self__
         if _is(function, types.BuiltinFunctionType) and self._observed is not None:
             self._reads_by_name |= reads_by_name(function)
+            if not self._in_library:
+                self.opaque = self.opaque or handed_on(function)
         return [] if _is(owner, (types.ModuleType, type(None))) else [(path, owner)]
 
     def _guard(
@@ -341,13 +382,13 @@ class Reach:
         self.names[id(tensor)] = path
         if tensor.device.type == "lazy":
             self.tensors[id(tensor)] = tensor
-        elif tensor.layout == torch.strided:
+        elif tensor.layout == torch.strided and not tensor.is_nested:
             self.hosts[id(tensor)] = tensor
         inside = self._enter_attributes(path, vars(tensor))
         if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
             inside.append((path, type(tensor)))
         self._guard_instance(path, tensor, vars(tensor))
-        for hooks in (tensor._backward_hooks, getattr(tensor, "_post_accumulate_grad_hooks", None)):
+        for hooks in (tensor._backward_hooks, post_hooks(tensor)):
             if hooks:
                 self.hook = self.hook or f"a hook of {path}"
             if hooks is not None:
@@ -552,7 +593,11 @@ class Reach:
         )
         if library and self._observed is None:
             return []
-        ran = self._observed is None or function.__code__ in self._observed.codes
+        ran = (
+            self._observed is None
+            or function.__code__ in self._observed.codes
+            or not _FUNCTION_PARTS.isdisjoint(self._observed.program_names)
+        )
         if library and not ran:
             return []
         parts = (None, _C.function_parts(function), _Mode.same)
@@ -561,12 +606,13 @@ class Reach:
             return self._enter_attributes(path, function.__dict__)
         inside = []
         code = function.__code__
-        cells = () if library else zip(code.co_freevars, function.__closure__ or (), strict=True)
-        for name, cell in cells:
+        for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
             try:
                 value = cell.cell_contents
             except ValueError:
                 self._guard(_Kind.cell, cell, [(None, None, _Mode.absent)], f"{path}'s {name}")
+                continue
+            if library and not _is_handed_in(value):
                 continue
             self._guard(_Kind.cell, cell, [self._item(None, value)], f"{path}'s {name}")
             inside.append((name, value))
@@ -592,8 +638,13 @@ class Reach:
         library = is_library(module) and module != "os"
         inside: list[tuple[str, Any]] = []
         names = facts.globals
+        if not library:
+            self.asks_for_types |= "type" in facts.globals and (
+                "lr" in facts.attributes or "param_groups" in facts.attributes
+            )
         if facts.any_global and not library:
             names = (*names, *(n for n in list(module_globals) if not n.startswith("__")))
+            self._named_of(module_globals, str(module)).whole = True
         for name in names:
             if name in module_globals:
                 value = module_globals[name]
@@ -663,11 +714,14 @@ class Reach:
         self, items: dict[str, Any], module: str, name: str, value: Any = _C.GuardMode.absent
     ) -> None:
         """Guards an item of a module's dict; without a value, that it is not there."""
-        _, _, checked, watched = self._named.setdefault(id(items), (items, module, {}, set()))
+        named = self._named_of(items, module)
         if value is _C.GuardMode.absent:
-            watched.add(name)
+            named.watched.add(name)
         else:
-            checked[name] = self._item(name, value)
+            named.checked[name] = self._item(name, value)
+
+    def _named_of(self, items: dict[str, Any], module: str) -> _Named:
+        return self._named.setdefault(id(items), _Named(items, module))
 
     def _enter_module_object(self, path: str, module: types.ModuleType) -> list[tuple[str, Any]]:
         """A module that an object or an argument leads to."""
@@ -680,6 +734,8 @@ class Reach:
     ) -> list[tuple[str, Any]]:
         """A global that code of the program, or of a library, names."""
         if not _is(value, types.ModuleType):
+            if _is(value, types.BuiltinFunctionType) and not _is_bound(value):
+                return []  # calls of it are seen
             if not library or _is_hook_table(name, value):
                 return [(name, value)]
             # The classes of PyTorch and Python count, not what they keep in globals.
@@ -708,15 +764,16 @@ class Reach:
         entered = not library and not is_library(module.__name__)
         names: Iterable[str] = facts.attributes if facts is not None else ()
         if entered:
-            public = [name for name in items if name[:2] != "__"]
             if facts is not None and facts.any_attribute:
-                names = public
+                names = [name for name in items if name[:2] != "__"]
             elif self._observed is not None:
                 names = self._observed.program_names
-                for name in public if self._everything else ():
-                    self._name(items, module.__name__, name, items[name])
+            if self._everything:
+                self._named_of(items, module.__name__).whole = True
             names = {*names, "__getattr__"}
         elif not library:
+            if facts is not None and facts.any_attribute:
+                self._named_of(items, module.__name__).whole = True
             self._look_at_settings(module, names)
         inside = []
         for name in names:
@@ -769,14 +826,15 @@ class Reach:
                 named = name in self._observed.names if self._observed else True
                 if named or (not own and (self._everything or name[:2] == "__")):
                     found[name] = (value, own)
-        version = _C.type_version(item) if library else 0
+        compares_all = self._everything and self._observed is not None
+        version = _C.type_version(item) if library or compares_all else 0
         if self._observed is not None and "__name__" in self._observed.program_names:
             name = functools.partial(type.__getattribute__, item, "__name__")
             self._guard(_Kind.answer, name, [(None, name(), _Mode.equal)], f"{path}.__name__")
+        checked = [self._item(name, value) for name, (value, _) in found.items()]
         if version:
-            self._guard(_Kind.type, item, [], path, size=version)
+            self._guard(_Kind.type, item, [] if library else checked, path, size=version)
         else:
-            checked = [self._item(name, value) for name, (value, _) in found.items()]
             self._guard(_Kind.type, item, checked, path, watched=self._class_names)
         inside = [
             (f"{path}.{name}", value)
@@ -851,6 +909,11 @@ class Reach:
         return ""
 
 
+def post_hooks(tensor: torch.Tensor) -> Any:
+    """The hooks that run after a gradient was accumulated, if there are any."""
+    return getattr(tensor, "_post_accumulate_grad_hooks", None)
+
+
 def _is(item: Any, kinds: Any) -> bool:
     """isinstance, but an object's own idea of its class is not asked for: that may run code."""
     return issubclass(type(item), kinds)
@@ -905,6 +968,16 @@ def _is_bound(value: Any) -> bool:
     return not _is(value.__self__, (types.ModuleType, type, type(None)))
 
 
+def _is_handed_in(value: Any) -> bool:
+    """Whether the closure of a function of PyTorch's or Python's has something of the program's:
+    what a decorator was given."""
+    if _is(value, types.FunctionType):
+        return True
+    if _is(value, (type, types.ModuleType, types.BuiltinFunctionType)) or _C.has_value(value):
+        return False
+    return callable(value)
+
+
 _World = type(getattr(torch.distributed.distributed_c10d, "_world", None))
 """Of the object that holds the process groups of torch.distributed."""
 
@@ -933,7 +1006,7 @@ def _c_base(kind: type) -> type:
 
 @functools.lru_cache(maxsize=4096)
 def _is_c_type(kind: type) -> bool:
-    if not kind.__flags__ & _HEAP_TYPE:
+    if not kind.__flags__ & _HEAP_TYPE or kind.__flags__ & _IMMUTABLE_TYPE:
         return True
     module = sys.modules.get(kind.__module__)
     file = getattr(module, "__file__", None)

@@ -1,5 +1,6 @@
 """Results of compiled functions: trees, with dataclasses, of tensors and other values."""
 
+import collections
 import dataclasses
 from typing import Any
 
@@ -7,6 +8,34 @@ import torch
 from torch.utils._pytree import tree_flatten
 
 _PLAIN = (int, float, complex, bool, str, bytes, type(None), torch.dtype, torch.device, torch.Size)
+
+
+def is_twisted(result: Any) -> str:
+    """Why a result is no tree of plain containers, so that it cannot be made anew; empty: it is."""
+    seen = {}
+    waiting = [result]
+    while waiting:
+        item = waiting.pop()
+        if not isinstance(item, (list, tuple, dict)) and not _is_tree(item):
+            continue
+        if id(item) in seen:
+            if isinstance(item, tuple):
+                continue
+            return f"it returns one {type(item).__name__} in several places, or inside itself"
+        seen[id(item)] = item
+        if type(item) in (collections.OrderedDict, collections.defaultdict) and _vars_of(item):
+            return f"it returns a {type(item).__name__} with attributes of its own"
+        if isinstance(item, dict):
+            waiting.extend(dict.values(item))
+        elif isinstance(item, (list, tuple)):
+            waiting.extend(item)
+        else:
+            waiting.extend(_attributes(item).values())
+    return ""
+
+
+def _vars_of(item: Any) -> dict[str, Any]:
+    return getattr(item, "__dict__", {})
 
 
 class Shape:
@@ -85,7 +114,7 @@ def _attributes(value: Any) -> dict[str, Any]:
         for field in dataclasses.fields(value)
         if hasattr(value, field.name)
     }
-    return attributes | getattr(value, "__dict__", {})
+    return attributes | _vars_of(value)
 
 
 def same_leaf(a: Any, b: Any) -> bool:

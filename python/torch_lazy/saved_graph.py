@@ -44,9 +44,13 @@ def save_graph(
     )
     state = ProgramState(compiled.function, inputs)
     try:
-        _Trial(compiled, inputs, state).save(os.fspath(path))
+        _Trial(compiled, inputs, state).save(os.fsencode(path))
     finally:
-        state.restore()
+        try:
+            state.restore()
+        except KeyboardInterrupt:  # one that came before it began: it goes on where it was
+            state.restore()
+            raise
 
 
 class _Trial:
@@ -60,7 +64,7 @@ class _Trial:
         self._before = before
         self._random = torch.get_rng_state()
 
-    def save(self, path: str) -> None:
+    def save(self, path: bytes) -> None:
         optimizers = reach_of(self._compiled.function, self._inputs, {}).optimizers
         for optimizer in optimizers:
             keep_steps_on_device(optimizer)
@@ -81,6 +85,7 @@ class _Trial:
                 unknown[id(tensor)] = name.rpartition("[")[2]
         first = self._first_values(known, unknown, made, [after_one, after_two])
         self._begin(known, first)
+        self._before.check()
         hosts = list(call.slot_hosts)
         _C.save_recording(call.recording, len(self._inputs), known, hosts, names, path)
 
@@ -280,4 +285,4 @@ def load_graph(path: str | os.PathLike[str], *, namespaces: Sequence[str] = ()) 
     A file calls operators of PyTorch that compute tensors and do nothing else. `namespaces` names
     other libraries whose operators it may call, too.
     """
-    return LoadedGraph(_C.load_graph(os.fspath(path), list(namespaces)))
+    return LoadedGraph(_C.load_graph(os.fsencode(path), list(namespaces)))

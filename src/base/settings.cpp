@@ -293,6 +293,10 @@ const std::vector<Row>& rows() {
       // ---- Caches
       number("TORCH_LAZY_PLAN_CACHE", "1024", "How many compiled graphs are kept.",
              &Settings::plan_cache),
+      number("TORCH_LAZY_PLAN_CACHE_BYTES", "536870912",
+             "About how many bytes of memory they may hold, with their machine code; those used "
+             "longest ago go first, and the latest stays. 0: no limit.",
+             &Settings::plan_cache_bytes),
       number("TORCH_LAZY_LAYOUT_CACHE", "65536",
              "How many descriptions of calls (operator, arguments, result layouts) are kept.",
              &Settings::layout_cache),

@@ -63,12 +63,13 @@ struct Settings {
   TextSetting force_fallback;                     // LTC_FORCE_FALLBACK
 
   // Caches.
-  std::atomic<int64_t> plan_cache;       // TORCH_LAZY_PLAN_CACHE, TORCH_LAZY_COMPILATION_CACHE_SIZE
-  std::atomic<int64_t> layout_cache;     // TORCH_LAZY_LAYOUT_CACHE, TORCH_LAZY_SHAPE_CACHE_SIZE
-  std::atomic<bool> data_cache;          // TORCH_LAZY_ENABLE_DEVICE_DATA_CACHE
-  std::atomic<int64_t> data_cache_size;  // TORCH_LAZY_DEVICE_DATA_CACHE_SIZE
-  TextSetting cache_dir;                 // TORCH_LAZY_CACHE_DIR
-  std::atomic<int64_t> cache_bytes;      // TORCH_LAZY_CACHE_BYTES
+  std::atomic<int64_t> plan_cache;  // TORCH_LAZY_PLAN_CACHE, TORCH_LAZY_COMPILATION_CACHE_SIZE
+  std::atomic<int64_t> plan_cache_bytes;  // TORCH_LAZY_PLAN_CACHE_BYTES
+  std::atomic<int64_t> layout_cache;      // TORCH_LAZY_LAYOUT_CACHE, TORCH_LAZY_SHAPE_CACHE_SIZE
+  std::atomic<bool> data_cache;           // TORCH_LAZY_ENABLE_DEVICE_DATA_CACHE
+  std::atomic<int64_t> data_cache_size;   // TORCH_LAZY_DEVICE_DATA_CACHE_SIZE
+  TextSetting cache_dir;                  // TORCH_LAZY_CACHE_DIR
+  std::atomic<int64_t> cache_bytes;       // TORCH_LAZY_CACHE_BYTES
 
   // Seeing what happens.
   std::atomic<int64_t> metrics_samples;         // TORCH_LAZY_METRICS_SAMPLES

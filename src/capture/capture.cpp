@@ -198,7 +198,11 @@ void bump_versions(const Call& call) {
   }
 }
 
-void capture(const c10::OperatorHandle& op, Stack* stack) {
+namespace {
+
+/// `of_resize`: warnings of this call before its results had their sizes; the others of them come
+/// again.
+void capture(const c10::OperatorHandle& op, Stack* stack, const Warnings& of_resize) {
   const OperatorInfo& info = operator_info(op);
   const size_t count = info.arguments.size();
   Call call(info, c10::ArrayRef<c10::IValue>(stack->data() + stack->size() - count, count));
@@ -208,17 +212,20 @@ void capture(const c10::OperatorHandle& op, Stack* stack) {
     return info.random_fill ? draw_now(call, stack) : execute_now(call, stack, false);
   }
   if (is_forced(info) || !identify(call)) {
+    warn_again(of_resize);
     return execute_now(call, stack, false);
   }
   DescriptionPtr description = find_description(call);
   if (!description) {
     description = infer(call);
     if (!description) {
+      warn_again(of_resize);
       // Without a Meta kernel a custom operator may give other shapes for other data.
       return execute_now(call, stack, /*observe_layouts=*/info.aten);
     }
     const Rehearsal rehearsal(call, *description);
     if (!rehearsal.passed()) {
+      warn_again(of_resize);
       execute_now(call, stack, /*observe_layouts=*/info.aten);
       return rehearsal.refute();
     }
@@ -227,14 +234,21 @@ void capture(const c10::OperatorHandle& op, Stack* stack) {
     description = DescriptionPtr::reclaim_copy(
         DescriptionTable::instance().add(std::move(description), evicted));
   }
-  if (!description->warnings.empty()) {
-    warn_again(*description);
-  }
   if (!description->resizes.empty()) {
     resize(call, *description);
-    return capture(op, stack);
+    return capture(op, stack, description->warnings);
+  }
+  if (!description->warnings.empty() || !of_resize.empty()) {
+    warn_again(of_resize, description->warnings);
+    warn_again(description->warnings);
   }
   record(call, *description, stack);
+}
+
+}  // namespace
+
+void capture(const c10::OperatorHandle& op, Stack* stack) {
+  capture(op, stack, {});
 }
 
 void record(Call& call, Description& description, Stack* stack) {

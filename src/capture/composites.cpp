@@ -90,18 +90,40 @@ std::optional<at::Tensor> additive_mask(const std::optional<at::Tensor>& mask,
                    at::scalar_tensor(-std::numeric_limits<double>::infinity(), zeros.options()));
 }
 
-at::Tensor attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
-                     const std::optional<at::Tensor>& mask, double dropout_p, bool is_causal,
-                     std::optional<double> scale, bool enable_gqa) {
-  TORCH_CHECK(query.dim() >= 2 && key.dim() >= 2 && value.dim() >= 2,
-              "scaled_dot_product_attention: query, key and value must be at least 2-dimensional");
+/// Eager's checks in eager's words. The kernels repeat them, but only when they run.
+void check_attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                     const std::optional<at::Tensor>& mask) {
   TORCH_CHECK(
       query.scalar_type() == key.scalar_type() && query.scalar_type() == value.scalar_type(),
       "Expected query, key, and value to have the same dtype, but got query.dtype: ", query.dtype(),
       " key.dtype: ", key.dtype(), " and value.dtype: ", value.dtype(), " instead.");
+  TORCH_CHECK(query.device() == key.device() && query.device() == value.device(),
+              "Expected query, key, and value to have the same device type, but got query.device: ",
+              query.device(), " key.device: ", key.device(), " and value.device: ", value.device(),
+              " instead.");
+  TORCH_CHECK(query.dim() >= 2 && key.dim() >= 2 && value.dim() >= 2,
+              "Expected query, key, and value to all be  at least 2 dimensional, but got "
+              "query.dim: ",
+              query.dim(), " key.dim: ", key.dim(), " and value.dim: ", value.dim(), " instead.");
+  if (mask && mask->defined()) {
+    const at::ScalarType dtype = mask->scalar_type();
+    TORCH_CHECK(dtype == at::kBool || dtype == at::kFloat || dtype == query.scalar_type(),
+                "Expected attn_mask dtype to be bool or float or to match query dtype, but got "
+                "attn_mask.dtype: ",
+                mask->dtype(), " and  query.dtype: ", query.dtype(), " instead.");
+  }
+}
+
+at::Tensor attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                     const std::optional<at::Tensor>& mask, double dropout_p, bool is_causal,
+                     std::optional<double> scale, bool enable_gqa) {
+  check_attention(query, key, value, mask);
   const sdp::SDPBackend choice =
       choose_attention(query, key, value, mask, dropout_p, is_causal, scale, enable_gqa);
   if (choice == sdp::SDPBackend::flash_attention && real_device().is_cpu()) {
+    TORCH_CHECK(dropout_p == 0,
+                "scaled_dot_product_attention_flash_attention: Currently do not support dropout "
+                "> 0");
     return std::get<0>(at::_scaled_dot_product_flash_attention_for_cpu(
         query, key, value, dropout_p, is_causal, additive_mask(mask, query.scalar_type()), scale));
   }

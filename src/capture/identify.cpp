@@ -1,11 +1,14 @@
 // The key of a call: every fact on which its results' layouts, and the meaning of its node, depend.
 #include "base/hash.h"
+#include "base/overflow.h"
 #include "base/settings.h"
 #include "capture/call.h"
 #include "capture/tensor.h"
+#include <torch_lazy/backend.h>
 
 #include <ATen/ATen.h>
 #include <c10/core/DefaultDtype.h>
+#include <c10/util/Exception.h>
 #include <c10/util/flat_hash_map.h>
 
 #include <algorithm>
@@ -35,6 +38,7 @@ enum Tag : uint64_t {
   kGenericList,
   kNumber,
   kNumberList,
+  kMisfit,
 };
 
 uint64_t word_of(double value) {
@@ -110,6 +114,54 @@ bool travels(const c10::IValue& value, const ArgumentInfo& info) {
   return value.isScalar() && info.policy != NumberPolicy::attribute && !is_special(value);
 }
 
+/// Whether no kernel can refuse the number for its size. False is a reason to look closer.
+bool surely_fits(const c10::IValue& value) {
+  if (value.isDouble()) {
+    return always_fits(value.toDouble());
+  }
+  return value.isInt() ? always_fits(static_cast<double>(value.toInt())) : !value.isComplexDouble();
+}
+
+/// The same of a CPU tensor without dimensions, which kernels read as a number.
+bool surely_fits(const at::Tensor& number) {
+  if (!number.unsafeGetTensorImpl()->storage_initialized() || number.is_neg()) {
+    return false;
+  }
+  switch (number.scalar_type()) {
+    case at::kBool:
+      return true;
+    case at::kLong:
+      return always_fits(static_cast<double>(*number.const_data_ptr<int64_t>()));
+    case at::kFloat:
+      return always_fits(*number.const_data_ptr<float>());
+    case at::kDouble:
+      return always_fits(*number.const_data_ptr<double>());
+    default:
+      return false;
+  }
+}
+
+/// Calls `visit` with all numbers of an argument that reaches a kernel as one or more.
+template <typename Visit>
+void visit_numbers(const c10::IValue& value, const ArgumentInfo& info, Visit visit) {
+  if (value.isTensor()) {
+    const at::Tensor& t = value.toTensor();
+    if (t.defined() && !is_lazy(t) && t.dim() == 0) {
+      visit(number_value(value));
+    }
+  } else if (info.kind == ArgumentKind::number && value.isScalar()) {
+    visit(value.toScalar());
+  } else if (info.kind == ArgumentKind::number_list && value.isDoubleList()) {
+    for (double number : value.toDoubleVector()) {
+      visit(c10::Scalar(number));
+    }
+  } else if (info.kind == ArgumentKind::number_list && value.isList()) {
+    for (const c10::IValue& element : value.toListRef()) {
+      visit(element.isScalar() ? element.toScalar() : c10::Scalar());
+    }
+  }
+}
+
 [[noreturn]] void raise_mixed_devices(const Call& call, c10::DeviceIndex device,
                                       const at::Tensor& t) {
   TORCH_CHECK(false,
@@ -142,6 +194,7 @@ class Identifier {
         }
         break;
       case ArgumentKind::number:
+        fits_ &= surely_fits(value);
         if (travels(value, info)) {
           number(value, info.policy);
           return true;
@@ -157,6 +210,9 @@ class Identifier {
     }
     return attribute(value);
   }
+
+  /// False: some number may be too large for some dtype.
+  bool fits() const { return fits_; }
 
  private:
   void put(uint64_t word) { key_.push_back(word); }
@@ -184,6 +240,7 @@ class Identifier {
     if (t.dim() == 0 && t.is_cpu()) {
       put(kScalarTensor | static_cast<uint64_t>(t.scalar_type()) << 8 |
           static_cast<uint64_t>(impl->is_wrapped_number()) << 16);
+      fits_ &= surely_fits(t);
       // A wrapped number belongs to nobody; any other tensor may change right after the call.
       call_.numbers.emplace_back(impl->is_wrapped_number() ? t : t.detach().clone());
       return true;
@@ -266,6 +323,7 @@ class Identifier {
         return false;
       }
       put(number_kind(element) | class_under(policy, element) << 16);
+      fits_ &= surely_fits(element);
     }
     call_.numbers.push_back(value);
     return true;
@@ -338,16 +396,19 @@ class Identifier {
 
   Call& call_;
   Key& key_;
+  bool fits_ = true;
 };
 
-/// Switches of the process that change the layout of results, or what executes them: a graph that
+/// Switches of the process that change the layout of results, what executes them, or which
+/// warnings a call gives: a graph that
 /// was compiled under one is not used under another.
 uint64_t process_state() {
   const at::Context& context = at::globalContext();
   return static_cast<uint64_t>(c10::get_default_dtype_as_scalartype()) |
          static_cast<uint64_t>(context.userEnabledMkldnn()) << 8 |
          static_cast<uint64_t>(context.deterministicAlgorithms()) << 9 |
-         static_cast<uint64_t>(settings().compiler.load(std::memory_order_relaxed)) << 10;
+         static_cast<uint64_t>(c10::WarningUtils::get_warnAlways()) << 10 |
+         static_cast<uint64_t>(settings().compiler.load(std::memory_order_relaxed)) << 11;
 }
 
 /// Which operands share memory decides whether a write is legal (and eager checks it): for each
@@ -435,6 +496,35 @@ void check_devices(const Call& call) {
   }
 }
 
+void identify_misfits(const Call& call, Key& key) {
+  c10::SmallVector<at::ScalarType, 6> dtypes = {c10::get_default_dtype_as_scalartype()};
+  auto add = [&](at::ScalarType dtype) {
+    if (std::find(dtypes.begin(), dtypes.end(), dtype) == dtypes.end()) {
+      dtypes.push_back(dtype);
+    }
+  };
+  for (const at::Tensor* tensor : call.tensors) {
+    add(tensor->scalar_type());
+  }
+  const auto& schema = call.op.handle.schema().arguments();
+  for (size_t i = 0; i < call.arguments.size(); ++i) {
+    if (call.arguments[i].isInt() && schema[i].name() == "dtype") {
+      add(static_cast<at::ScalarType>(call.arguments[i].toInt()));
+    }
+  }
+  uint64_t place = 0;
+  for (size_t i = 0; i < call.arguments.size(); ++i) {
+    visit_numbers(call.arguments[i], call.op.arguments[i], [&](const c10::Scalar& number) {
+      ++place;
+      for (at::ScalarType dtype : dtypes) {
+        if (overflows(number, dtype)) {
+          key.push_back(kMisfit | static_cast<uint64_t>(dtype) << 8 | place << 16);
+        }
+      }
+    });
+  }
+}
+
 bool identify(Call& call) {
   call.key.push_back(call.op.identity);
   call.key.push_back(process_state());
@@ -446,6 +536,9 @@ bool identify(Call& call) {
   }
   if (call.op.writes && call.tensors.size() > 1) {
     identify_aliases(call);
+  }
+  if (!identifier.fits()) {
+    identify_misfits(call, call.key);
   }
   return true;
 }

@@ -288,7 +288,7 @@ DescriptionPtr infer(const Call& call) {
   if (!run_layout_function(call, world, stack)) {
     return nullptr;
   }
-  add_new(description->warnings, std::move(collected.warnings));
+  description->warnings = std::move(collected.warnings);  // with equal ones, of two results
   if (!ResultReader(call, *description).read(stack)) {
     return nullptr;
   }

@@ -2,11 +2,16 @@
 // and a product; here it sees one node for both, which halves what a linear layer costs in
 // autograd. The operators recorded are the same, forward and backward, and so are the bits.
 #include "capture/register.h"
+#include "capture/tensor.h"
 
 #include <ATen/ATen.h>
 #include <ATen/NativeFunctions.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/util/accumulate.h>
+#include <torch/csrc/autograd/functions/utils.h>
+#include <torch/csrc/autograd/generated/Functions.h>
+#include <torch/csrc/autograd/saved_variable.h>
+#include <torch/csrc/autograd/variable.h>
 
 namespace torch_lazy {
 namespace {
@@ -136,11 +141,71 @@ bool saves_too_much(const at::Tensor& input, const at::Tensor& weight,
   return any && !both && at::GradMode::is_enabled();
 }
 
+/// What a formula saves of a tensor that it sees through a view: such a view does not follow
+/// `tensor.data = other`, as the tensor itself does. This one is the same variable: it has the edge
+/// of the graph, without a node of its own, and the version.
+at::Tensor as_view_of_now(const at::Tensor& tensor) {
+  c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
+  c10::impl::ExcludeDispatchKeyGuard unseen(c10::DispatchKey::Python);  // by modes
+  at::Tensor view(impl.shallow_copy_and_detach(impl.version_counter(),
+                                               /*allow_tensor_metadata_change=*/true));
+  torch::autograd::impl::set_gradient_edge(view, torch::autograd::impl::gradient_edge(tensor));
+  return view;
+}
+
+/// Not a transform's wrapper, nor a subclass, nor with a tangent.
+bool is_ordinary(const at::Tensor& tensor) {
+  return own_buffer(tensor) && !tensor.unsafeGetTensorImpl()->is_python_dispatch() &&
+         !tensor.is_inference() && !tensor._fw_grad(/*level=*/0).defined();
+}
+
+using LinearNode = torch::autograd::generated::LinearBackward0;
+using NodePointer = std::remove_cvref_t<decltype(torch::autograd::Edge::function)>;
+
+/// A node and what holds it: an intrusive pointer, in PyTorch before 2.12 a shared one.
+template <typename Pointer>
+std::pair<Pointer, LinearNode*> new_node() {
+  if constexpr (std::is_same_v<Pointer, std::shared_ptr<torch::autograd::Node>>) {
+    auto node = std::make_shared<LinearNode>();
+    return {node, node.get()};
+  } else {
+    auto node = c10::make_intrusive<LinearNode>();
+    LinearNode* raw = node.get();
+    return {std::move(node), raw};
+  }
+}
+
+/// What autograd's kernel does where input and weight want gradients, but for what it saves: that
+/// is what the CPU's formulas save, the transposed weight and the input as rows.
+at::Tensor with_views_saved(c10::DispatchKeySet keys, const at::Tensor& input,
+                            const at::Tensor& weight, const std::optional<at::Tensor>& bias) {
+  using torch::autograd::SavedVariable;
+  static const auto linear = c10::Dispatcher::singleton()
+                                 .findSchemaOrThrow("aten::linear", "")
+                                 .typed<at::Tensor(const at::Tensor&, const at::Tensor&,
+                                                   const std::optional<at::Tensor>&)>();
+  auto [holder, node] = new_node<NodePointer>();
+  node->set_next_edges(torch::autograd::collect_next_edges(input, weight, bias));
+  node->input_ = SavedVariable(input.dim() == 2 ? input : as_view_of_now(input), false);
+  node->weight_ = SavedVariable(as_view_of_now(weight), false);
+  at::Tensor result = [&] {
+    at::AutoDispatchBelowADInplaceOrView below;
+    return linear.redispatch(keys & c10::after_autograd_keyset, input, weight, bias);
+  }();
+  torch::autograd::set_history(result, holder);
+  return result;
+}
+
 /// Its formula does not know complex numbers; for those autograd sees the parts, as on the CPU.
 at::Tensor differentiable_linear(c10::DispatchKeySet keys, const at::Tensor& input,
                                  const at::Tensor& weight, const std::optional<at::Tensor>& bias) {
   if (input.is_complex() || weight.is_complex() || saves_too_much(input, weight, bias)) {
     return at::native::linear(input, weight, bias);
+  }
+  const bool biased = bias && bias->defined();
+  if (at::GradMode::is_enabled() && weight.requires_grad() && is_ordinary(input) &&
+      is_ordinary(weight) && (!biased || is_ordinary(*bias))) {
+    return with_views_saved(keys, input, weight, bias);
   }
   torch::jit::Stack stack{input, weight, bias};
   autograd_kernel().callBoxed(autograd_kernel().opHandle(), keys, &stack);

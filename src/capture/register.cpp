@@ -17,8 +17,10 @@
 namespace torch_lazy {
 namespace {
 
-/// Composite operators that read memory by its address, without asking a kernel for it.
+/// Composite operators that read memory by its address, or call a kernel of the tensor's device
+/// past the dispatcher, which has none for ours. All overloads of a name, or one.
 constexpr std::string_view kReadsMemory[] = {
+    "aten::_batch_norm_no_update",
     "aten::_grid_sampler_2d_cpu_fallback",
     "aten::_grid_sampler_2d_cpu_fallback_backward",
     "aten::_grouped_mm",  // for its alignment
@@ -36,6 +38,8 @@ constexpr std::string_view kReadsMemory[] = {
     "aten::fbgemm_linear_quantize_weight",
     "aten::fbgemm_pack_gemm_matrix_fp16",
     "aten::fbgemm_pack_quantized_matrix",
+    "aten::kaiser_window",
+    "aten::range.out_",
 };
 
 /// Kept whole: what reads memory, what has a kernel of the CPU's own besides the composite one
@@ -52,9 +56,11 @@ bool keep_whole(const c10::OperatorHandle& op) {
   if (!explicit_composite && !implicit_composite) {
     return false;  // the fallback sees it anyway
   }
+  const std::string overload = c10::toString(op.operator_name());
   if (op.hasKernelForDispatchKey(DispatchKey::CPU) ||
-      std::find(std::begin(kReadsMemory), std::end(kReadsMemory), op.operator_name().name) !=
-          std::end(kReadsMemory)) {
+      std::any_of(std::begin(kReadsMemory), std::end(kReadsMemory), [&](std::string_view name) {
+        return name == op.operator_name().name || name == overload;
+      })) {
     return true;
   }
   if (op.operator_name().name.rfind("aten::empty", 0) == 0) {

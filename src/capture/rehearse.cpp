@@ -16,6 +16,7 @@
 #include <mutex>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 
 namespace torch_lazy {
 namespace {
@@ -33,9 +34,9 @@ constexpr std::string_view kElementwise[] = {
     "aten::remainder", "aten::remainder_", "aten::fmod",         "aten::fmod_",
 };
 
-// Operators that zeros make fail (a singular matrix, pivots that begin at one), or that do nothing
-// but what their layout function has checked.
-constexpr std::string_view kNotTried[] = {
+// Linear algebra that zeros make fail: a singular matrix, pivots that begin at one. The identity of
+// one element is tried instead, which shows what their layout functions leave open: dtypes.
+constexpr std::string_view kTriedOnIdentity[] = {
     "aten::_linalg_",
     "aten::linalg_",
     "aten::lu_",
@@ -43,21 +44,27 @@ constexpr std::string_view kNotTried[] = {
     "aten::triangular_solve",
     "aten::ormqr",
     "aten::_cholesky_solve_helper",
-    "aten::_scaled_dot_product",
 };
+
+// What has such a name all the same, and is tried like others.
+constexpr std::string_view kTakesZeros[] = {"aten::linalg_cross", "aten::linalg_vector_norm"};
 
 bool is_elementwise(const OperatorInfo& op) {
   return op.pointwise || std::find(std::begin(kElementwise), std::end(kElementwise),
                                    op.operator_name.name) != std::end(kElementwise);
 }
 
+bool is_tried_on_identity(const OperatorInfo& op) {
+  const std::string_view name = op.operator_name.name;
+  auto is_prefix = [&](std::string_view prefix) { return name.starts_with(prefix); };
+  return std::any_of(std::begin(kTriedOnIdentity), std::end(kTriedOnIdentity), is_prefix) &&
+         std::none_of(std::begin(kTakesZeros), std::end(kTakesZeros), is_prefix);
+}
+
 bool is_tried(const Call& call, const Description& description) {
   const OperatorInfo& op = call.op;
   return op.aten && description.makes_node() && !op.effect && real_device().is_cpu() &&
-         op.immediate == Immediate::no &&
-         std::none_of(std::begin(kNotTried), std::end(kNotTried), [&](std::string_view prefix) {
-           return op.operator_name.name.starts_with(prefix);
-         });
+         op.immediate == Immediate::no;
 }
 
 /// Whether the call can be tried as it is in no time.
@@ -78,25 +85,43 @@ bool is_small(const Call& call, const Description& description) {
 /// Whether the attributes of the call may be sizes of a result that takes time to make.
 bool may_be_large(const Call& call) {
   constexpr int64_t many = int64_t{1} << 20;  // elements
-  return std::any_of(call.arguments.begin(), call.arguments.end(), [](const c10::IValue& value) {
-    if (value.isInt()) {
-      return value.toInt() > many;
+  for (size_t i = 0; i < call.arguments.size(); ++i) {
+    const c10::IValue& value = call.arguments[i];
+    if (call.op.arguments[i].kind != ArgumentKind::other) {
+      continue;  // a Scalar is no size
     }
-    double product = 1;
+    double product = value.isInt() ? static_cast<double>(value.toInt()) : 1;
     if (value.isIntList()) {
       for (int64_t size : value.toIntVector()) {
         product *= static_cast<double>(std::max<int64_t>(size, 1));
       }
     }
-    return product > many;
-  });
+    if (product > many) {
+      return true;
+    }
+  }
+  return false;
 }
 
-/// What a trial with one element for each tensor depends on.
+/// The size of each dimension in a trial on scratch tensors other than the call's own.
+int64_t extent(const Call& call) {
+  if (is_elementwise(call.op)) {
+    // Kernels have ways of their own for one element: fill_ then takes a number that is too large.
+    int64_t most = 0;
+    for (const at::Tensor* tensor : call.tensors) {
+      most = std::max(most, tensor->numel());
+    }
+    return std::min<int64_t>(most, 2);
+  }
+  return call.op.operator_name.name == "aten::linalg_cross" ? 3 : 1;  // vectors of three
+}
+
+/// What a trial with few elements for each tensor depends on.
 Key kind_of(const Call& call) {
   Key kind;
   kind.push_back(call.key[0]);  // the operator
   kind.push_back(call.key[1]);  // switches of the process
+  kind.push_back(static_cast<uint64_t>(extent(call)));
   auto put_tensor = [&](const at::Tensor& tensor) {
     const uint64_t word =
         !tensor.defined()
@@ -104,11 +129,12 @@ Key kind_of(const Call& call) {
             : 2 | static_cast<uint64_t>(tensor.scalar_type()) << 8 |
                   static_cast<uint64_t>(tensor.unsafeGetTensorImpl()->is_wrapped_number()) << 16 |
                   static_cast<uint64_t>(tensor.dim()) << 24;
-    if (kind.size() == 2 || kind.back() != word) {  // a list of many tensors of one dtype
+    if (kind.size() == 3 || kind.back() != word) {  // a list of many tensors of one dtype
       kind.push_back(word);
     }
   };
-  for (const c10::IValue& value : call.arguments) {
+  for (size_t i = 0; i < call.arguments.size(); ++i) {
+    const c10::IValue& value = call.arguments[i];
     kind.push_back(0);
     if (value.isTensor()) {
       put_tensor(value.toTensor());
@@ -116,18 +142,19 @@ Key kind_of(const Call& call) {
       for (const c10::IValue& element : value.toListRef()) {
         put_tensor(element.isNone() ? at::Tensor() : element.toTensor());
       }
+    } else if (value.isScalar() && call.op.arguments[i].kind == ArgumentKind::number) {
+      kind.push_back(6 | static_cast<uint64_t>(value.toScalar().type()) << 8);
     } else if (value.isInt()) {  // a dtype, perhaps
       kind.push_back(4 | static_cast<uint64_t>(value.toInt()) << 8);
     } else if (value.isBool()) {
       kind.push_back(5 | static_cast<uint64_t>(value.toBool()) << 8);
-    } else if (value.isScalar()) {
-      kind.push_back(6 | static_cast<uint64_t>(value.toScalar().type()) << 8);
     } else if (value.isString()) {
       kind.push_back(std::hash<std::string>()(value.toStringRef()));
     } else {
       kind.push_back(value.isNone() ? 3 : 7);
     }
   }
+  identify_misfits(call, kind);
   return kind;
 }
 
@@ -171,23 +198,36 @@ struct Kinds {
 /// Arguments over scratch memory.
 class Scratch {
  public:
-  /// `one_element`: of each tensor, instead of all. `instead`: floats where tensors have this
-  /// dtype.
-  explicit Scratch(const Call& call, bool one_element,
-                   std::optional<at::ScalarType> instead = std::nullopt)
-      : call_(call), one_element_(one_element), instead_(instead) {}
+  /// `tiny`: tensors of a few elements, instead of the call's sizes. `instead`: floats where
+  /// tensors have this dtype.
+  Scratch(const Call& call, bool tiny, std::optional<at::ScalarType> instead = std::nullopt)
+      : call_(call), tiny_(tiny), instead_(instead) {}
+
+  /// Ones instead of the call's numbers.
+  Scratch with_small_numbers() && {
+    small_numbers_ = true;
+    return std::move(*this);
+  }
 
   Stack arguments() {
     Stack stack;
+    const auto& schema = call_.op.handle.schema().arguments();
     for (size_t i = 0; i < call_.arguments.size(); ++i) {
       const c10::IValue& value = call_.arguments[i];
-      const bool written = call_.op.arguments[i].written;
-      if (value.isTensor()) {
-        stack.emplace_back(tensor(value.toTensor(), written));
+      const Use use = schema[i].is_out()              ? Use::result
+                      : call_.op.arguments[i].written ? Use::written
+                                                      : Use::read;
+      if (small_numbers_ && value.isDouble()) {
+        stack.emplace_back(1.0);
+      } else if (small_numbers_ && value.isInt() &&
+                 call_.op.arguments[i].kind == ArgumentKind::number) {
+        stack.emplace_back(1);
+      } else if (value.isTensor()) {
+        stack.emplace_back(tensor(value.toTensor(), use));
       } else if (value.isTensorList()) {
         c10::List<at::Tensor> list;
         for (const c10::IValue& element : value.toListRef()) {
-          list.push_back(tensor(element.toTensor(), written));
+          list.push_back(tensor(element.toTensor(), use));
         }
         stack.emplace_back(std::move(list));
       } else if (value.isOptionalTensorList()) {
@@ -195,7 +235,7 @@ class Scratch {
         for (const c10::IValue& element : value.toListRef()) {
           list.push_back(element.isNone()
                              ? std::nullopt
-                             : std::optional<at::Tensor>(tensor(element.toTensor(), written)));
+                             : std::optional<at::Tensor>(tensor(element.toTensor(), use)));
         }
         stack.emplace_back(std::move(list));
       } else if (value.isDevice() && value.toDevice().type() == at::kLazy) {
@@ -208,14 +248,21 @@ class Scratch {
   }
 
  private:
-  at::Tensor tensor(const at::Tensor& original, bool written) {
+  enum class Use { read, written, result };
+
+  static at::TensorOptions options_of(at::ScalarType dtype) {
+    return at::TensorOptions().dtype(dtype).device(real_device());
+  }
+
+  at::Tensor tensor(const at::Tensor& original, Use use) {
     if (!original.defined() || (!is_lazy(original) && original.dim() == 0)) {
       return original;
     }
-    if (one_element_) {
+    if (tiny_) {
       const at::ScalarType dtype =
           original.scalar_type() == instead_ ? at::kFloat : original.scalar_type();
-      return one_element(dtype, original.dim(), written);
+      return use == Use::result ? at::empty({0}, options_of(dtype))  // resized without a warning
+                                : tiny_tensor(dtype, original.dim(), use);
     }
     if (!is_lazy(original)) {
       return original;
@@ -224,18 +271,19 @@ class Scratch {
   }
 
   /// One tensor stands for all of its dtype that are read: lists are long.
-  at::Tensor one_element(at::ScalarType dtype, int64_t rank, bool written) {
+  at::Tensor tiny_tensor(at::ScalarType dtype, int64_t rank, Use use) {
     for (const at::Tensor& made : read_) {
-      if (!written && made.scalar_type() == dtype && made.dim() == rank) {
+      if (use == Use::read && made.scalar_type() == dtype && made.dim() == rank) {
         return made;
       }
     }
-    const c10::SmallVector<int64_t, 6> sizes(static_cast<size_t>(rank), 1);
-    const at::TensorOptions options = at::TensorOptions().dtype(dtype).device(real_device());
+    const c10::SmallVector<int64_t, 6> sizes(static_cast<size_t>(rank), extent(call_));
+    const at::TensorOptions options = options_of(dtype);
     // Integers cannot be divided by zero; an index cannot be one.
-    at::Tensor made =
-        is_elementwise(call_.op) ? at::ones(sizes, options) : at::zeros(sizes, options);
-    if (!written) {
+    at::Tensor made = is_elementwise(call_.op) || is_tried_on_identity(call_.op)
+                          ? at::ones(sizes, options)
+                          : at::zeros(sizes, options);
+    if (use == Use::read) {
       read_.push_back(made);
     }
     return made;
@@ -255,7 +303,8 @@ class Scratch {
   }
 
   const Call& call_;
-  bool one_element_;
+  bool tiny_;
+  bool small_numbers_ = false;
   std::optional<at::ScalarType> instead_;
   std::vector<at::Tensor> read_;
   std::vector<std::pair<const c10::StorageImpl*, c10::Storage>> storages_;
@@ -278,15 +327,15 @@ bool works(const Call& call, Scratch scratch, Warnings& warnings) {
 
 /// A trial that also tells warnings of every call from those that PyTorch gives once in a process:
 /// the latter are given now.
-bool try_call(const Call& call, bool one_element, Warnings& warnings) {
+bool try_call(const Call& call, bool tiny, Warnings& warnings) {
   static metrics::Counter& tried = metrics::counter("CallsRehearsed");
   tried.add();
   Warnings first;
-  if (!works(call, Scratch(call, one_element), first)) {
+  if (!works(call, Scratch(call, tiny), first)) {
     return false;
   }
   if (!first.empty()) {
-    works(call, Scratch(call, one_element), warnings);
+    works(call, Scratch(call, tiny), warnings);
     for (const c10::Warning& warning : first) {
       if (!contains(warnings, warning)) {
         c10::warn(warning);
@@ -296,10 +345,10 @@ bool try_call(const Call& call, bool one_element, Warnings& warnings) {
   return true;
 }
 
-/// Whether operators of this kind take these dtypes, as far as one element can tell.
+/// Whether operators of this kind take these dtypes, as far as a few elements can tell.
 bool takes_dtypes(const Call& call, Warnings& warnings) {
-  if (try_call(call, /*one_element=*/true, warnings)) {
-    if (!is_elementwise(call.op)) {
+  if (try_call(call, /*tiny=*/true, warnings)) {
+    if (!is_elementwise(call.op) && !is_tried_on_identity(call.op)) {
       warnings.clear();  // of shapes, perhaps
     }
     return true;
@@ -307,20 +356,24 @@ bool takes_dtypes(const Call& call, Warnings& warnings) {
   if (is_elementwise(call.op)) {
     return false;
   }
-  // One element may be too few for the attributes. If it passes with floats in place of some
-  // dtype, that was at fault.
+  // These may be too few for the attributes. If it passes with floats in place of some dtype, or
+  // with ones in place of numbers that are too large, these were at fault.
   std::bitset<64> tried;
   tried.set(static_cast<size_t>(at::kFloat));
   for (const at::Tensor* tensor : call.tensors) {
     const at::ScalarType dtype = tensor->scalar_type();
     Warnings ignored;
     if (!tried[static_cast<size_t>(dtype)] &&
-        works(call, Scratch(call, /*one_element=*/true, dtype), ignored)) {
+        works(call, Scratch(call, /*tiny=*/true, dtype), ignored)) {
       return false;
     }
     tried.set(static_cast<size_t>(dtype));
   }
-  return true;
+  Key misfits;
+  identify_misfits(call, misfits);
+  Warnings ignored;
+  return misfits.empty() ||
+         !works(call, Scratch(call, /*tiny=*/true).with_small_numbers(), ignored);
 }
 
 }  // namespace
@@ -336,8 +389,9 @@ Rehearsal::Rehearsal(const Call& call, Description& description) {
     return;
   }
   Warnings warnings;
-  if (!is_elementwise(call.op) && is_small(call, description) && known.trials < kTrials) {
-    passed_ = try_call(call, /*one_element=*/false, warnings);
+  const bool as_it_is = !is_elementwise(call.op) && !is_tried_on_identity(call.op);
+  if (as_it_is && is_small(call, description) && known.trials < kTrials) {
+    passed_ = try_call(call, /*tiny=*/false, warnings);
     kinds.change(kind_, [](Known& now) { ++now.trials; });
   } else if (known.dtypes) {
     warnings = known.warnings;
@@ -359,9 +413,11 @@ void Rehearsal::refute() const {
   Kinds::instance().change(kind_, [](Known& now) { now.refuted = true; });
 }
 
-void warn_again(const Description& description) {
-  for (const c10::Warning& warning : description.warnings) {
-    c10::warn(warning);
+void warn_again(const Warnings& warnings, const Warnings& but) {
+  for (const c10::Warning& warning : warnings) {
+    if (!contains(but, warning)) {
+      c10::warn(warning);
+    }
   }
 }
 

@@ -2,6 +2,7 @@
 // that do not depend on data come at the call, as in eager, and not at the run.
 #pragma once
 
+#include "base/warnings.h"
 #include "capture/call.h"
 
 namespace torch_lazy {
@@ -10,7 +11,7 @@ namespace torch_lazy {
 class Rehearsal {
  public:
   /// Calls the real operator on zeros: in the call's own layouts where these are small, else on
-  /// one element for each tensor, once per set of dtypes. Its warnings become the description's.
+  /// a few elements for each tensor, once per set of dtypes. Its warnings become the description's.
   Rehearsal(const Call& call, Description& description);
 
   /// False: the operator raised. The zeros may be at fault and not the call, so the caller makes
@@ -25,7 +26,7 @@ class Rehearsal {
   Key kind_;
 };
 
-/// Warns, as the operator would, of what is known from a rehearsal.
-void warn_again(const Description& description);
+/// Warns, as the operator would, of what is known from its layout function or from a rehearsal.
+void warn_again(const Warnings& warnings, const Warnings& but = {});
 
 }  // namespace torch_lazy

@@ -211,7 +211,8 @@ bool batch_norm(Lowering& l) {
 
 /// grad_out, input, weight, running_mean, running_var, save_mean, save_invstd, train, eps, mask
 bool batch_norm_backward(Lowering& l) {
-  if (!l.is_tensor(0) || !l.is_tensor(1) || !l.is_constant(7) || !l.description().writes.empty()) {
+  if (!l.is_tensor(0) || !l.is_tensor(1) || !l.is_constant(7) || !l.description().writes.empty() ||
+      l.layout(0).sizes != l.layout(1).sizes) {
     return false;
   }
   ByChannel by(l, 1);
@@ -269,11 +270,27 @@ bool batch_norm_backward(Lowering& l) {
 
 // ---- Group norm: [n, channels, ...] as [n, groups, channels of a group, ...] ----
 
+/// Whether the input is [N, C, ...] by the arguments N, C and HxW: PyTorch goes by these, whatever
+/// the dimensions are.
+bool has_sizes(const Lowering& l, const Layout& input, size_t n) {
+  for (size_t argument = n; argument < n + 4; ++argument) {
+    if (!l.is_constant(argument)) {
+      return false;
+    }
+  }
+  return input.sizes.size() >= 2 && l.constant(n).toInt() == input.sizes[0] &&
+         l.constant(n + 1).toInt() == input.sizes[1] &&
+         l.constant(n + 2).toInt() == count(at::IntArrayRef(input.sizes).slice(2));
+}
+
 class ByGroup {
  public:
-  ByGroup(Lowering& l, size_t input, size_t group) : l_(l), input_(l.layout(input)) {
+  /// `n`: the first of the arguments N, C, HxW, group.
+  ByGroup(Lowering& l, size_t input, size_t n) : l_(l), input_(l.layout(input)) {
     const std::optional<Type> computed = float_type(l, input);
-    if (!computed || input_.sizes.size() < 2 || !l.is_constant(group)) {
+    const size_t group = n + 3;
+    if (!computed || !has_sizes(l, input_, n) || l.constant(group).toInt() <= 0 ||
+        input_.sizes[1] % l.constant(group).toInt() != 0) {
       l.fail();
       return;
     }
@@ -310,7 +327,8 @@ class ByGroup {
 
   /// [channels]
   int32_t load_channels(size_t argument) {
-    if (!l_.is_tensor(argument) || l_.layout(argument).sizes.size() != 1) {
+    if (!l_.is_tensor(argument) ||
+        l_.layout(argument).sizes != at::DimVector{groups_ * channels_}) {
       l_.fail();
       return l_.constant_of(type, 0);
     }
@@ -322,7 +340,8 @@ class ByGroup {
 
   /// [n, groups]
   int32_t load_groups(size_t argument) {
-    if (!l_.is_tensor(argument) || l_.layout(argument).sizes.size() != 2) {
+    if (!l_.is_tensor(argument) ||
+        l_.layout(argument).sizes != at::DimVector{input_.sizes[0], groups_}) {
       l_.fail();
       return l_.constant_of(type, 0);
     }
@@ -403,7 +422,7 @@ bool group_norm(Lowering& l) {
       !is_dense(l.layout(0))) {
     return false;
   }
-  ByGroup by(l, 0, 6);
+  ByGroup by(l, 0, 3);
   if (l.failed()) {
     return false;
   }
@@ -439,7 +458,10 @@ bool group_norm(Lowering& l) {
 
 /// grad_out, input, mean, rstd, weight, N, C, HxW, group, output_mask
 bool group_norm_backward(Lowering& l) {
-  ByGroup by(l, 1, 8);
+  if (!l.is_tensor(1)) {
+    return false;
+  }
+  ByGroup by(l, 1, 5);
   if (l.failed() || !l.description().writes.empty()) {
     return false;
   }

@@ -43,7 +43,8 @@ bool convolution(Lowering& l) {
   if (l.is_absent(2)) {
     return l.own_product(l.view(0), l.view(1), l.result_view(0), found);
   }
-  if (!l.is_tensor(2) || l.layout(2).dtype != result.dtype) {
+  if (!l.is_tensor(2) || l.layout(2).dtype != result.dtype ||
+      l.layout(2).sizes != at::DimVector{result.sizes[1]}) {
     return false;
   }
   // The bias is added by a piece, which is merged with what comes after.

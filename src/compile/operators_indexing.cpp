@@ -199,6 +199,9 @@ struct Part {
 
 /// start and end of a slice as Python understands them.
 std::optional<Part> slice_of(const Lowering& l, size_t dim, size_t start, at::IntArrayRef sizes) {
+  if (sizes.empty() || !l.is_constant(dim)) {
+    return std::nullopt;
+  }
   Part part;
   part.dim = wrap(l.constant(dim).toInt(), sizes.size());
   const int64_t size = sizes[part.dim];
@@ -217,6 +220,15 @@ std::optional<Part> slice_of(const Lowering& l, size_t dim, size_t start, at::In
   part.end = std::max(bound(start + 1, size), part.start);
   part.step = l.constant(start + 2).toInt();
   return part;
+}
+
+/// Whether `source` has as many elements as the part: PyTorch broadcasts it where it has fewer.
+bool fits(const Part& part, at::DimVector sizes, const Layout& source) {
+  if (part.step <= 0 || part.start < 0 || part.end > sizes[part.dim]) {
+    return false;
+  }
+  sizes[part.dim] = (part.end - part.start + part.step - 1) / part.step;
+  return source.sizes == sizes;
 }
 
 /// The elements of `layout` where they lie in the space, and -1 for the mask or where that is.
@@ -256,7 +268,7 @@ Layout with_dimension(Layout layout, size_t dim) {
 /// self with a part of it from argument 1.
 bool scatter_part(Lowering& l, const Part& part, const Layout& source) {
   const Layout& self = l.layout(0);
-  if (!is_plain(self) || source.dtype != self.dtype) {
+  if (!is_plain(self) || source.dtype != self.dtype || !fits(part, self.sizes, source)) {
     return false;
   }
   l.begin(self.sizes);
@@ -273,23 +285,32 @@ bool slice_scatter(Lowering& l) {  // self, src, dim, start, end, step
   return part && scatter_part(l, *part, l.layout(1));
 }
 
+/// Arguments dim and index. Nothing where the tensor that is put there has not one dimension less.
+std::optional<Part> selection_of(const Lowering& l, size_t dim, at::IntArrayRef sizes,
+                                 const Layout& source) {
+  if (!l.is_constant(dim) || !l.is_constant(dim + 1) || source.sizes.size() + 1 != sizes.size()) {
+    return std::nullopt;
+  }
+  Part part;
+  part.dim = wrap(l.constant(dim).toInt(), sizes.size());
+  part.start = l.constant(dim + 1).toInt();
+  part.start += part.start < 0 ? sizes[part.dim] : 0;
+  part.end = part.start + 1;
+  return part;
+}
+
 bool select_scatter(Lowering& l) {  // self, src, dim, index
   if (!l.is_tensor(0) || !l.is_tensor(1)) {
     return false;
   }
-  const at::DimVector& sizes = l.layout(0).sizes;
-  Part part;
-  part.dim = wrap(l.constant(2).toInt(), sizes.size());
-  part.start = l.constant(3).toInt();
-  part.start += part.start < 0 ? sizes[part.dim] : 0;
-  part.end = part.start + 1;
-  return scatter_part(l, part, with_dimension(l.layout(1), part.dim));
+  const std::optional<Part> part = selection_of(l, 2, l.layout(0).sizes, l.layout(1));
+  return part && scatter_part(l, *part, with_dimension(l.layout(1), part->dim));
 }
 
 /// Zeros with a part from argument 0.
 bool part_of_zeros(Lowering& l, const Part& part, const Layout& source) {
   const Layout& whole = l.result_layout(0);
-  if (!is_plain(source) || source.dtype != whole.dtype) {
+  if (!is_plain(source) || source.dtype != whole.dtype || !fits(part, whole.sizes, source)) {
     return false;
   }
   l.begin(whole.sizes);
@@ -308,13 +329,8 @@ bool select_backward(Lowering& l) {  // grad_output, input_sizes, dim, index
   if (!l.is_tensor(0)) {
     return false;
   }
-  const at::DimVector& sizes = l.result_layout(0).sizes;
-  Part part;
-  part.dim = wrap(l.constant(2).toInt(), sizes.size());
-  part.start = l.constant(3).toInt();
-  part.start += part.start < 0 ? sizes[part.dim] : 0;
-  part.end = part.start + 1;
-  return part_of_zeros(l, part, with_dimension(l.layout(0), part.dim));
+  const std::optional<Part> part = selection_of(l, 2, l.result_layout(0).sizes, l.layout(0));
+  return part && part_of_zeros(l, *part, with_dimension(l.layout(0), part->dim));
 }
 
 bool constant_pad_nd(Lowering& l) {  // self, pad, value

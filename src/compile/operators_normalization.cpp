@@ -104,6 +104,10 @@ std::optional<Type> begin_rows(Lowering& l, size_t argument, size_t shape_argume
     return std::nullopt;
   }
   const std::vector<int64_t> shape = l.constant(shape_argument).toIntVector();
+  if (shape.size() > layout.sizes.size() ||
+      !std::equal(shape.rbegin(), shape.rend(), layout.sizes.rbegin())) {
+    return std::nullopt;
+  }
   *n = count(shape);
   l.begin(layout.sizes, static_cast<int>(shape.size()));
   return compute_type(*type);
@@ -136,11 +140,20 @@ bool layer_norm(Lowering& l) {  // input, normalized_shape, weight, bias, eps ->
   return true;
 }
 
+/// Whether the argument has a number for each row of argument 1, as the forward makes it.
+bool is_statistic(const Lowering& l, size_t argument) {
+  at::DimVector rows = l.layout(1).sizes;
+  const size_t normalized = l.constant(2).toIntVector().size();
+  std::fill(rows.end() - static_cast<std::ptrdiff_t>(normalized), rows.end(), 1);
+  return l.layout(argument).sizes == rows;
+}
+
 /// grad_out, input, normalized_shape, mean, rstd, weight, bias, output_mask
 bool layer_norm_backward(Lowering& l) {
   int64_t elements = 0;
   std::optional<Type> type = begin_rows(l, 1, 2, &elements);
-  if (!type) {
+  if (!type || !l.is_tensor(0) || l.layout(0).sizes != l.layout(1).sizes || !l.is_tensor(3) ||
+      !l.is_tensor(4) || !is_statistic(l, 3) || !is_statistic(l, 4)) {
     return false;
   }
   auto normalized = [&] {

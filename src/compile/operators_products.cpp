@@ -75,7 +75,8 @@ bool addmm(Lowering& l) {  // self, a, b, beta, alpha
 bool linear(Lowering& l) {
   if (!l.is_tensor(0) || !l.is_tensor(1) || l.results() != 1 || !l.wanted(0) ||
       !l.description().writes.empty() || !is_float(l.layout(0)) || !is_float(l.layout(1)) ||
-      l.layout(1).sizes.size() != 2 || l.layout(0).sizes.size() < 2 || !is_dense(l.layout(0)) ||
+      l.layout(1).sizes.size() != 2 || l.layout(0).sizes.size() < 2 ||
+      l.layout(0).sizes.back() != l.layout(1).sizes[1] || !is_dense(l.layout(0)) ||
       !is_dense(l.result_layout(0))) {
     return false;
   }

@@ -68,6 +68,10 @@ bool embedding_dense_backward(Lowering& l) {  // gradient, indices, number, padd
   l.follow(result.slot, zeros);
 
   Layout places = l.layout(1);
+  if (!(l.layout(0).sizes.size() == places.sizes.size() + 1 &&
+        std::equal(places.sizes.begin(), places.sizes.end(), l.layout(0).sizes.begin()))) {
+    return false;  // a row for each index
+  }
   std::vector<int64_t> reduced(places.sizes.size());
   std::iota(reduced.begin(), reduced.end(), 0);
   places.sizes.push_back(1);

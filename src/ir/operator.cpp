@@ -55,8 +55,10 @@ constexpr std::string_view kDataDependent[] = {
     "aten::record_stream",
 };
 
-// Operators in which a number's value decides the layout of the result.
-constexpr std::string_view kNumbersAreAttributes[] = {"aten::arange", "aten::range"};
+// Operators in which a number's value decides the layout of the result, or whether eager warns.
+constexpr std::string_view kNumbersAreAttributes[] = {
+    "aten::arange", "aten::range", "aten::var", "aten::std", "aten::var_mean", "aten::std_mean",
+};
 
 // Operators in which the class of a number selects behaviour or is checked.
 constexpr std::string_view kNumbersByClass[] = {
@@ -85,10 +87,6 @@ constexpr std::string_view kNumbersByClass[] = {
     "aten::_scaled_dot_product_flash_attention_for_cpu_backward",
     "aten::histc",
     "aten::logit",
-    "aten::var",
-    "aten::std",
-    "aten::var_mean",
-    "aten::std_mean",
     "aten::bitwise_left_shift",
     "aten::bitwise_right_shift",
     "aten::elu_backward",

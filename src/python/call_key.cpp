@@ -372,12 +372,16 @@ void CallKey::add(PyObject* object) {
     is_met(object);  // both are arguments
     return add_tensor(THPVariable_Unpack(object), object);
   }
-  if (has_value(object) && !PyTuple_Check(object)) {
+  if (!PyTuple_Check(object) && has_value(object)) {
     return add_value(object);
   }
   if (is_met(object)) {
     return;
   }
+  if (depth_ == kMostDepth) {
+    return add_object(object);
+  }
+  ++depth_;
   if (PyTuple_Check(object) || PyList_Check(object)) {
     add_sequence(object);
   } else if (PyDict_Check(object)) {
@@ -385,6 +389,7 @@ void CallKey::add(PyObject* object) {
   } else if (!enter(object)) {
     add_object(object);
   }
+  --depth_;
 }
 
 void CallKey::add_thread_state() {
@@ -459,7 +464,7 @@ PyObject* CallKey::other_object(const CallKey& call) const {
     if (mine && same_value(mine.ptr(), call.values_[i])) {
       continue;
     }
-    if (!weak_[i] || (mine && Py_TYPE(mine.ptr()) != Py_TYPE(call.values_[i]))) {
+    if (mine && (has_value(mine.ptr()) || Py_TYPE(mine.ptr()) != Py_TYPE(call.values_[i]))) {
       return nullptr;
     }
     other = other ? other : call.values_[i];

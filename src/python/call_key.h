@@ -75,6 +75,10 @@ class CallKey {
   std::vector<PyObject*> met_;                    // tensors, trees and other objects, in order
   std::unordered_map<PyObject*, size_t> places_;  // of these, where they are many
   std::string text_;
+  int depth_ = 0;
+
+  /// Of trees; what is deeper is compared by identity.
+  static constexpr int kMostDepth = 200;
 };
 
 /// Whether PyTorch is in a mode in which a call is neither recorded nor replayed: transforms of

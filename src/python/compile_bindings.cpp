@@ -28,6 +28,8 @@ class CallOfPython : public RecordedCall {
   std::vector<py::object> slot_hosts;
   std::vector<py::object> results;  // by leaf: a value that is always the same, or none
   std::vector<bool> is_tensor;      // by leaf
+  std::vector<py::object> parts;    // by object in the arguments: one that the program also finds
+                                    // elsewhere; null: it is found nowhere else
   py::object rebuild;               // makes the tree of leaves; none: the one leaf is the result
   py::object attempt;               // has `difference`
 
@@ -58,6 +60,20 @@ class CallOfPython : public RecordedCall {
   std::string why_unfit() const override {
     const int64_t guard = checked_ ? checked_->failed() : -1;
     return guard < 0 ? "its tensors" : py::cast<std::string>(attempt.attr("path_of")(guard));
+  }
+
+  /// Whether the objects that the arguments are made of are found elsewhere as they were recorded.
+  bool has_parts(const std::vector<PyObject*>& of_call) const {
+    for (size_t i = 0; i < of_call.size() && i < parts.size(); ++i) {
+      PyObject* part = of_call[i];
+      if (PyTuple_Check(part) || THPVariable_Check(part)) {
+        continue;  // cannot be changed; and tensors are matched
+      }
+      if (parts[i] ? parts[i].ptr() != part : checked_->guards(part)) {
+        return false;
+      }
+    }
+    return true;
   }
 
   const std::vector<double>& inputs() const override { return checked_->numbers(); }
@@ -137,10 +153,11 @@ class CompiledCalls {
       return py::make_tuple(py::none(), Task{signature, false, true, Purpose::learn, nullptr});
     }
     Decision decision;
-    const auto add_arguments = [&](ReplayTensors& tensors) {
+    const auto add_arguments = [&](const RecordedCall& recorded, ReplayTensors& tensors) {
       for (const at::Tensor* tensor : key.tensors()) {
         (tensor->is_lazy() ? tensors.known : tensors.hosts).push_back(tensor);
       }
+      return static_cast<const CallOfPython&>(recorded).has_parts(key.parts());
     };
     signature->history.decide(add_arguments, decision);
     if (decision.kind != Decision::Kind::replay) {
@@ -256,6 +273,7 @@ void bind_compile(py::module_& m) {
   py::class_<Recording, std::shared_ptr<Recording>>(m, "Recording")
       .def_readonly("obstacle", &Recording::obstacle)
       .def_readonly("untimely", &Recording::untimely)
+      .def_property_readonly("draws", [](const Recording& r) { return r.draws.size(); })
       .def_property_readonly(
           "nodes", [](const Recording& r) { return r.plan ? r.plan->graph->nodes.size() : 0; });
 
@@ -327,6 +345,15 @@ void bind_compile(py::module_& m) {
       .def_readwrite("results", &CallOfPython::results)
       .def_readwrite("is_tensor", &CallOfPython::is_tensor)
       .def_readwrite("rebuild", &CallOfPython::rebuild)
+      .def(
+          "set_parts",
+          [](CallOfPython& call, const py::list& parts) {
+            for (const py::handle& part : parts) {
+              call.parts.push_back(part.is_none() ? py::object()
+                                                  : py::reinterpret_borrow<py::object>(part));
+            }
+          },
+          py::arg("parts"))
       .def(
           "set_sources",
           [](CallOfPython& call, std::vector<double> inputs,

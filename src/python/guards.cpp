@@ -144,6 +144,15 @@ bool has_parts_of_partial(PyObject* object, PyObject* parts) {
   return true;
 }
 
+/// Whether a weak reference leads to the object with this address, which the guard must not keep
+/// alive. Where it is gone the reference leads to None, whatever has taken its place.
+bool refers_to(PyObject* reference, PyObject* address) {
+  auto target = py::reinterpret_steal<py::object>(PyObject_CallNoArgs(reference));
+  auto found = py::reinterpret_steal<py::object>(PyLong_FromVoidPtr(target.ptr()));
+  PyErr_Clear();
+  return target && found && same_value(found.ptr(), address);
+}
+
 /// Whether an object still has its class and its dict.
 bool has_dict(PyObject* object, PyObject* type, PyObject* dict) {
   if (reinterpret_cast<PyObject*>(Py_TYPE(object)) != type) {
@@ -199,6 +208,7 @@ Guards::Guards(const py::list& list) {
             !has_new_key(dict.ptr(), py::set().ptr(), container.known.ptr(), /*special=*/true));
       }
     }
+    objects_.insert(object);
     containers_.push_back(std::move(container));
   }
   numbers_ = recorded_numbers_;
@@ -389,10 +399,7 @@ Guards::Result Guards::check(Container& container) {
       result = same_value(memory_of(object).ptr(), expected(0)) ? Result::hold : Result::other;
       break;
     case Kind::reference:
-      result = py::reinterpret_steal<py::object>(PyObject_CallNoArgs(object)).ptr() == expected(0)
-                   ? Result::hold
-                   : Result::stale;
-      PyErr_Clear();
+      result = refers_to(object, expected(0)) ? Result::hold : Result::stale;
       break;
     case Kind::answer:
       result = same_value(py::reinterpret_steal<py::object>(PyObject_CallNoArgs(object)).ptr(),

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 namespace torch_lazy {
@@ -54,6 +55,9 @@ class Guards {
 
   Result check();
 
+  /// Whether an object is one of those that are checked.
+  bool guards(PyObject* object) const { return objects_.count(object) != 0; }
+
   /// The place of the one that did not hold the last time; -1: all did.
   int64_t failed() const { return failed_; }
 
@@ -92,6 +96,7 @@ class Guards {
   Result check_sequence(const Container& container);
 
   std::vector<Container> containers_;
+  std::unordered_set<PyObject*> objects_;
   int64_t failed_ = -1;
   std::vector<double> numbers_;
   std::vector<double> recorded_numbers_;

@@ -167,6 +167,41 @@ bool same_tuples(PyObject* a, PyObject* b) {
   return true;
 }
 
+constexpr int kMostParts = 1000;
+constexpr int kMostDepth = 50;
+
+/// `budget`: how many parts may still be looked at. What is larger or deeper is compared by
+/// identity.
+bool has_value(PyObject* object, int& budget, int depth) {
+  if (--budget < 0 || depth > kMostDepth) {
+    return false;
+  }
+  const auto part_has_value = [&](PyObject* part) { return has_value(part, budget, depth + 1); };
+  switch (form_of(object)) {
+    case Form::none:
+      return false;
+    case Form::items:
+      for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(object); ++i) {
+        if (!part_has_value(PyTuple_GET_ITEM(object, i))) {
+          return false;
+        }
+      }
+      return true;
+    case Form::set:
+      return PyFrozenSet_CheckExact(object) && all_items(object, part_has_value);
+    case Form::slice:
+      for (const char* name : {"start", "stop", "step"}) {
+        const py::object part = given(PyObject_GetAttrString(object, name));
+        if (!part || !part_has_value(part.ptr())) {
+          return false;
+        }
+      }
+      return true;
+    default:
+      return true;
+  }
+}
+
 bool same_numpy(PyObject* a, PyObject* b) {
   const py::object x = given(PyObject_CallMethod(a, "tobytes", nullptr));
   const py::object y = given(PyObject_CallMethod(b, "tobytes", nullptr));
@@ -176,29 +211,8 @@ bool same_numpy(PyObject* a, PyObject* b) {
 }  // namespace
 
 bool has_value(PyObject* object) {
-  switch (form_of(object)) {
-    case Form::none:
-      return false;
-    case Form::items:
-      for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(object); ++i) {
-        if (!has_value(PyTuple_GET_ITEM(object, i))) {
-          return false;
-        }
-      }
-      return true;
-    case Form::set:
-      return PyFrozenSet_CheckExact(object) && all_items(object, has_value);
-    case Form::slice:
-      for (const char* name : {"start", "stop", "step"}) {
-        const py::object part = given(PyObject_GetAttrString(object, name));
-        if (!part || !has_value(part.ptr())) {
-          return false;
-        }
-      }
-      return true;
-    default:
-      return true;
-  }
+  int budget = kMostParts;
+  return has_value(object, budget, 0);
 }
 
 bool same_value(PyObject* a, PyObject* b) {

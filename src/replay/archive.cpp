@@ -4,6 +4,7 @@
 #include <ATen/ops/scalar_tensor.h>
 #include <c10/util/Exception.h>
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 
@@ -13,6 +14,7 @@ namespace {
 using Tag = ArchiveTag;
 
 constexpr int64_t kMostDimensions = 64;
+constexpr int64_t kMostBytesPerElement = 16;
 
 uint64_t bits(double value) {
   return std::bit_cast<uint64_t>(value);
@@ -22,7 +24,45 @@ double real(uint64_t word) {
   return std::bit_cast<double>(word);
 }
 
+/// How many bytes the character at the beginning takes in UTF-8; 0: it is none that can be shown.
+size_t length_of_character(std::string_view text) {
+  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
+  if (byte(0) < 0x80) {
+    return byte(0) >= 0x20 && byte(0) != 0x7f ? 1 : 0;
+  }
+  const size_t length = byte(0) >= 0xf0 ? 4 : byte(0) >= 0xe0 ? 3 : 2;
+  if (byte(0) < 0xc2 || byte(0) > 0xf4 || text.size() < length) {
+    return 0;
+  }
+  uint32_t code = byte(0) & (0x7f >> length);
+  for (size_t i = 1; i < length; ++i) {
+    if ((byte(i) & 0xc0) != 0x80) {
+      return 0;
+    }
+    code = code << 6 | (byte(i) & 0x3f);
+  }
+  const bool surrogate = code >= 0xd800 && code < 0xe000;
+  const bool overlong = code < (length == 4 ? 0x10000U : length == 3 ? 0x800U : 0x80U);
+  return surrogate || overlong || code > 0x10ffff ? 0 : length;
+}
+
 }  // namespace
+
+std::string printable(std::string_view text) {
+  std::string shown;
+  while (!text.empty()) {
+    size_t length = length_of_character(text);
+    if (length == 0 && text.front() != '\n') {
+      constexpr std::string_view kDigits = "0123456789abcdef";
+      const auto byte = static_cast<unsigned char>(text.front());
+      shown += {'\\', 'x', kDigits[byte >> 4], kDigits[byte & 15]};
+    } else {
+      shown += text.substr(0, std::max<size_t>(length, 1));
+    }
+    text.remove_prefix(std::max<size_t>(length, 1));
+  }
+  return shown;
+}
 
 void ArchiveWriter::bytes(const void* data, size_t size) {
   contents_.append(static_cast<const char*>(data), size);
@@ -112,7 +152,9 @@ void ArchiveWriter::value(const c10::IValue& value) {
 }
 
 void ArchiveReader::damaged(const std::string& what) const {
-  TORCH_CHECK(false, "torch-lazy: ", file_, " is no graph that can be loaded: ", what);
+  throw DamagedGraph(
+      {__func__, __FILE__, static_cast<uint32_t>(__LINE__)},
+      "torch-lazy: " + printable(file_) + " is no graph that can be loaded: " + printable(what));
 }
 
 std::string_view ArchiveReader::bytes(size_t size) {
@@ -156,15 +198,21 @@ Layout ArchiveReader::layout() {
   layout.dtype = dtype(word >> 2);
   layout.conj = word >> 1 & 1;
   layout.neg = word & 1;
+  if ((layout.conj && !c10::isComplexType(layout.dtype)) ||
+      (layout.neg && c10::isIntegralType(layout.dtype, /*includeBool=*/true))) {
+    damaged("it has a conjugate or negative view of a type that has none");
+  }
   layout.offset = static_cast<int64_t>(number());
   const uint64_t dimensions = number();
   if (dimensions > kMostDimensions || layout.offset < 0) {
     damaged("it has a tensor of an impossible shape");
   }
+  int64_t nbytes = kMostBytesPerElement;
   for (uint64_t i = 0; i < dimensions; ++i) {
     layout.sizes.push_back(static_cast<int64_t>(number()));
     layout.strides.push_back(static_cast<int64_t>(number()));
-    if (layout.sizes.back() < 0 || layout.strides.back() < 0) {
+    if (layout.sizes.back() < 0 || layout.strides.back() < 0 ||
+        __builtin_mul_overflow(nbytes, layout.sizes.back(), &nbytes)) {
       damaged("it has a tensor of an impossible shape");
     }
   }
@@ -246,7 +294,12 @@ c10::IValue ArchiveReader::value() {
 
 at::Tensor ArchiveReader::scalar_tensor() {
   const at::ScalarType type = dtype(number());
-  return at::scalar_tensor(scalar(static_cast<Tag>(number())).toScalar(), type);
+  const c10::Scalar value = scalar(static_cast<Tag>(number())).toScalar();
+  try {
+    return at::scalar_tensor(value, type);
+  } catch (const c10::Error&) {
+    damaged("it has a number that its type cannot hold");
+  }
 }
 
 c10::IValue ArchiveReader::scalar(ArchiveTag tag) {

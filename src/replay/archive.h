@@ -5,6 +5,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
+#include <c10/util/Exception.h>
 
 #include <cstdint>
 #include <string>
@@ -28,6 +29,16 @@ enum class ArchiveTag : uint64_t {
   wrapped_number,
   scalar_tensor,
   undefined_tensor,
+};
+
+/// A text for people: bytes that are no UTF-8 and control characters are shown as numbers, so that
+/// Python can make a message of it.
+std::string printable(std::string_view text);
+
+/// A file that is damaged or hostile; the message names it.
+class DamagedGraph : public c10::Error {
+ public:
+  using c10::Error::Error;
 };
 
 class ArchiveWriter {
@@ -64,7 +75,7 @@ class ArchiveReader {
   std::string_view bytes(size_t size);
   bool at_end() const { return rest_.empty(); }
 
-  /// Raises an error that names the file.
+  /// Raises a DamagedGraph.
   [[noreturn]] void damaged(const std::string& what) const;
 
  private:

@@ -136,7 +136,11 @@ struct CompiledFunction::Calls {
       }
     }
     Decision decision;
-    history.decide([&](ReplayTensors& tensors) { add_known(tensors, arguments, state); }, decision);
+    const auto add_arguments = [&](const RecordedCall&, ReplayTensors& tensors) {
+      add_known(tensors, arguments, state);
+      return true;
+    };
+    history.decide(add_arguments, decision);
     switch (decision.kind) {
       case Decision::Kind::replay:
         reason.clear();

@@ -36,8 +36,7 @@ std::string difference_of(const RecordedCall& before, NumberRules& rules,
 
 }  // namespace
 
-void CallHistory::decide(const std::function<void(ReplayTensors&)>& add_arguments,
-                         Decision& decision) {
+void CallHistory::decide(const AddArguments& add_arguments, Decision& decision) {
   const std::vector<TrustedCallPtr> candidates = trusted_;  // comparing objects may run any code
   for (const TrustedCallPtr& trusted : candidates) {
     RecordedCall& call = *trusted->call;
@@ -57,9 +56,9 @@ void CallHistory::decide(const std::function<void(ReplayTensors&)>& add_argument
     decision.tensors = std::exchange(trusted->tensors, {});
     decision.tensors.clear();
     decision.tensors.known.reserve(call.recording->known.size());
-    add_arguments(decision.tensors);
+    const bool is_alike = add_arguments(call, decision.tensors);
     call.add_tensors(decision.tensors);
-    if (!matches(*call.recording, decision.tensors)) {
+    if (!is_alike || !matches(*call.recording, decision.tensors)) {
       decision.execution.reset();
       continue;
     }

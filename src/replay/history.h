@@ -90,8 +90,11 @@ struct Decision {
 /// What is known of the calls of one kind: those of a function with one signature.
 class TORCH_LAZY_API CallHistory {
  public:
-  /// Fills in a new decision. `add_arguments` adds the tensors among the arguments.
-  void decide(const std::function<void(ReplayTensors&)>& add_arguments, Decision& decision);
+  /// Adds the tensors among the arguments. False: the call is not one that was recorded so.
+  using AddArguments = std::function<bool(const RecordedCall&, ReplayTensors&)>;
+
+  /// Fills in a new decision.
+  void decide(const AddArguments& add_arguments, Decision& decision);
 
   /// Judges a call that was recorded for a purpose. Why the function is given up, which is to be
   /// said; empty: it is not.

@@ -117,7 +117,7 @@ class GraphReader {
     }
     for (size_t i = 0; i < tensors; ++i) {
       LoadedKnown known;
-      known.name = in_.text();
+      known.name = printable(in_.text());
       known.layout = in_.layout();
       known.buffer = in_.index(buffers);
       known_.push_back(std::move(known));
@@ -261,7 +261,7 @@ class GraphReader {
     for (size_t left = in_.count(); left > 0; --left) {
       const uint32_t slot = in_.index(slots_.size());
       const int64_t size = nbytes();
-      slots_[slot] = read_content(known, size);
+      fill(slot, read_content(known, size));
     }
   }
 
@@ -388,32 +388,53 @@ class GraphReader {
         }
       }
     }
-    GraphLock lock;
-    Program& program = Program::instance();
-    if (program.pending() != pending_before + 1) {
+    // Under the lock it is only found out what lies where: freeing a storage takes the lock, too,
+    // and a file that is damaged is refused without it.
+    constexpr int64_t kOperands = -1;  // what is below is the operand that was written
+    std::vector<int64_t> from(outputs.size(), static_cast<int64_t>(results.size()));
+    bool recorded = false;
+    bool as_many = false;
+    {
+      GraphLock lock;
+      Program& program = Program::instance();
+      recorded = program.pending() == pending_before + 1;
+      if (recorded) {
+        const Node& node = *program.last();
+        const size_t fresh = node.description->fresh.size();
+        as_many = node.outputs.size() == outputs.size();
+        for (size_t k = 0; as_many && k < outputs.size(); ++k) {
+          if (k >= fresh) {
+            from[k] = kOperands - node.description->writes[k - fresh].operand;
+            continue;
+          }
+          for (size_t i = 0; i < results.size(); ++i) {
+            if (is_lazy(results[i]) && buffer_of(results[i]).current == node.outputs[k]) {
+              from[k] = static_cast<int64_t>(i);
+            }
+          }
+        }
+      }
+    }
+    if (!recorded) {
       executed_ = true;  // at once, to see how its results lie
       skip_outputs(results, outputs);
       return;
     }
-    const Node& node = *program.last();
-    const size_t fresh = node.description->fresh.size();
-    if (node.outputs.size() != outputs.size()) {
+    if (!as_many) {
       in_.damaged(op.name + " has another number of results");
     }
     for (size_t k = 0; k < outputs.size(); ++k) {
       if (outputs[k] < 0) {
         continue;
       }
-      c10::Storage& slot = slots_[static_cast<size_t>(outputs[k])];
-      if (k >= fresh) {
-        const int operand = node.description->writes[k - fresh].operand;
-        slot = slots_[operands.at(static_cast<size_t>(operand))];
-        continue;
-      }
-      for (const at::Tensor& result : results) {
-        if (is_lazy(result) && buffer_of(result).current == node.outputs[k]) {
-          slot = result.storage();
+      if (from[k] <= kOperands) {
+        const auto operand = static_cast<size_t>(kOperands - from[k]);
+        if (operand >= operands.size()) {
+          in_.damaged("it refers to something that it does not have");
         }
+        fill(outputs[k], slots_[operands[operand]]);
+      } else if (from[k] < static_cast<int64_t>(results.size())) {
+        fill(outputs[k], results[static_cast<size_t>(from[k])].storage());
       }
     }
   }
@@ -422,9 +443,18 @@ class GraphReader {
   void skip_outputs(const std::vector<at::Tensor>& results, const std::vector<int64_t>& outputs) {
     for (size_t k = 0; k < std::min(outputs.size(), results.size()); ++k) {
       if (outputs[k] >= 0 && is_lazy(results[k])) {
-        slots_[static_cast<size_t>(outputs[k])] = results[k].storage();
+        fill(outputs[k], results[k].storage());
       }
     }
+  }
+
+  /// Each slot is filled once; what a call writes in place may keep its slot.
+  void fill(int64_t which, c10::Storage storage) {
+    c10::Storage& slot = slots_[static_cast<size_t>(which)];
+    if (slot && slot.unsafeGetStorageImpl() != storage.unsafeGetStorageImpl()) {
+      in_.damaged("it computes the same value twice");
+    }
+    slot = std::move(storage);
   }
 
   std::vector<at::Tensor> read_results(const std::vector<at::Tensor>& known) {
@@ -466,8 +496,11 @@ class GraphReader {
 };
 
 std::string read_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  TORCH_CHECK(file, "torch-lazy: cannot read ", path);
+  std::ifstream file;
+  if (path.find('\0') == std::string::npos) {
+    file.open(path, std::ios::binary);
+  }
+  TORCH_CHECK(file.is_open(), "torch-lazy: cannot read ", printable(path));
   std::ostringstream contents;
   contents << file.rdbuf();
   return std::move(contents).str();
@@ -476,20 +509,37 @@ std::string read_file(const std::string& path) {
 /// What follows the header, when the checksum is right.
 std::string_view checked(std::string_view contents, const std::string& path) {
   const size_t header = kGraphMagic.size() + sizeof(kGraphForm);
-  TORCH_CHECK(contents.substr(0, kGraphMagic.size()) == kGraphMagic, "torch-lazy: ", path,
-              " is no graph saved by torch_lazy.save_graph");
-  TORCH_CHECK(contents.size() >= header + sizeof(Hash), "torch-lazy: ", path,
+  TORCH_CHECK(contents.substr(0, kGraphMagic.size()) == kGraphMagic,
+              "torch-lazy: ", printable(path), " is no graph saved by torch_lazy.save_graph");
+  TORCH_CHECK(contents.size() >= header + sizeof(Hash), "torch-lazy: ", printable(path),
               " is no graph that can be loaded: it ends too early");
   uint64_t format = 0;
   std::memcpy(&format, contents.data() + kGraphMagic.size(), sizeof(format));
-  TORCH_CHECK(format == kGraphForm, "torch-lazy: ", path, " has the form ", format,
+  TORCH_CHECK(format == kGraphForm, "torch-lazy: ", printable(path), " has the form ", format,
               " of saved graphs; this torch-lazy (" TORCH_LAZY_VERSION ") reads form ", kGraphForm);
   const std::string_view summed = contents.substr(0, contents.size() - sizeof(Hash));
   const Hash sum = hash_bytes(summed, kGraphForm);
   TORCH_CHECK(std::memcmp(sum.data(), contents.data() + summed.size(), sizeof(Hash)) == 0,
-              "torch-lazy: ", path,
+              "torch-lazy: ", printable(path),
               " is no graph that can be loaded: its checksum is wrong, the file is damaged");
   return summed.substr(header);
+}
+
+/// The calls of a file as a recording.
+std::shared_ptr<const Recording> record(GraphReader& reader) {
+  for (int pass = 1;; ++pass) {
+    // The calls are made on zeros: what is executed on the way must not change the state.
+    std::vector<at::Tensor> known = reader.make_known(/*with_data=*/false, /*arguments=*/true);
+    Recorder recorder(known, {});
+    const std::vector<at::Tensor> results = reader.record(known);
+    auto recording = std::make_shared<Recording>(recorder.plan(results));
+    if (recording->obstacle.empty()) {
+      return recording;
+    }
+    if (pass == kPasses || !reader.executed()) {
+      reader.damaged(recording->obstacle);
+    }
+  }
 }
 
 }  // namespace
@@ -498,23 +548,19 @@ SavedGraph load_graph(const std::string& path, const std::vector<std::string>& n
   const std::string contents = read_file(path);
   GraphReader reader(checked(contents, path), path, namespaces);
   SavedGraph graph;
-  graph.path_ = path;
+  graph.path_ = printable(path);
   at::NoGradGuard no_grad;
-  for (int pass = 0; pass < kPasses; ++pass) {
-    // The calls are made on zeros: what is executed on the way must not change the state.
-    std::vector<at::Tensor> known = reader.make_known(/*with_data=*/false, /*arguments=*/true);
-    Recorder recorder(known, {});
-    const std::vector<at::Tensor> results = reader.record(known);
-    auto recording = std::make_shared<Recording>(recorder.plan(results));
-    if (recording->obstacle.empty()) {
-      graph.recording_ = std::move(recording);
-      break;
-    }
-    if (pass == kPasses - 1 || !reader.executed()) {
-      reader.damaged(recording->obstacle);
-    }
+  std::vector<at::Tensor> known;
+  try {
+    graph.recording_ = record(reader);
+    known = reader.make_known(/*with_data=*/true, /*arguments=*/false);
+  } catch (const DamagedGraph&) {
+    throw;
+  } catch (const c10::OutOfMemoryError&) {
+    throw;
+  } catch (const c10::Error& error) {  // one of PyTorch's own, which does not know the file
+    reader.damaged(error.what_without_backtrace());
   }
-  std::vector<at::Tensor> known = reader.make_known(/*with_data=*/true, /*arguments=*/false);
   for (size_t i = 0; i < known.size(); ++i) {
     if (i < reader.arguments()) {
       graph.arguments_.push_back(reader.known()[i].layout.shape_text());

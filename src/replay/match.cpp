@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cstring>
 #include <typeinfo>
+#include <unordered_map>
 #include <utility>
 
 namespace torch_lazy {
@@ -190,13 +191,22 @@ bool share_storage(const at::Tensor& a, const at::Tensor& b) {
 
 namespace {
 
-/// Of two host tensors: whether they are one, and whether they share memory, is as it was recorded.
-bool relate_as_recorded(const Recording& recording, const ReplayTensors& tensors, uint32_t a,
-                        uint32_t b) {
-  const HostTensor& first = recording.hosts[a];
-  const HostTensor& second = recording.hosts[b];
-  return tensors.hosts[a]->is_same(*tensors.hosts[b]) == (first.same == second.same) &&
-         share_storage(*tensors.hosts[a], *tensors.hosts[b]) == (first.storage == second.storage);
+/// Whether those host tensors are one, and those share memory, that were recorded so.
+bool hosts_relate_as_recorded(const Recording& recording, const ReplayTensors& tensors) {
+  std::unordered_map<const void*, uint32_t> first_of;  // tensors and storages
+  for (uint32_t i = 0; i < tensors.hosts.size(); ++i) {
+    const at::Tensor& host = *tensors.hosts[i];
+    const HostTensor& recorded = recording.hosts[i];
+    const uint32_t same = first_of.try_emplace(host.unsafeGetTensorImpl(), i).first->second;
+    const uint32_t storage =
+        host.has_storage()
+            ? first_of.try_emplace(host.storage().unsafeGetStorageImpl(), i).first->second
+            : i;
+    if (same != recorded.same || storage != recorded.storage) {
+      return false;
+    }
+  }
+  return true;
 }
 
 bool hosts_match(const Recording& recording, const ReplayTensors& tensors) {
@@ -209,13 +219,8 @@ bool hosts_match(const Recording& recording, const ReplayTensors& tensors) {
         (recorded.nbytes > 0 && static_cast<int64_t>(host.storage().nbytes()) < recorded.nbytes)) {
       return false;
     }
-    for (uint32_t k = 0; k < i; ++k) {
-      if (!relate_as_recorded(recording, tensors, k, i)) {
-        return false;
-      }
-    }
   }
-  return true;
+  return tensors.hosts.size() < 2 || hosts_relate_as_recorded(recording, tensors);
 }
 
 /// Whether those of the known tensors that were one are one, and those that only look the same are

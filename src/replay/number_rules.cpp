@@ -1,6 +1,7 @@
 // Which formulas the numbers of a recorded function follow.
 #include "replay/number_rules.h"
 
+#include "base/overflow.h"
 #include <torch_lazy/backend.h>
 
 #include <algorithm>
@@ -62,6 +63,36 @@ std::vector<char> free_numbers(const Recording& recording) {
   return free;
 }
 
+/// By number: the dtypes that kernels may convert it to, and refuse where it is too large for them.
+std::vector<c10::SmallVector<at::ScalarType, 2>> dtypes_of(const Recording& recording) {
+  std::vector<c10::SmallVector<at::ScalarType, 2>> dtypes(recording.numbers.size());
+  if (!recording.plan) {
+    return dtypes;
+  }
+  for (const GraphNode& node : recording.plan->graph->nodes) {
+    const Description& d = *node.description;
+    for (const ArgumentSource& source : d.arguments) {
+      if (source.kind != ArgumentSource::Kind::number) {
+        continue;
+      }
+      auto& taken = dtypes[node.first_number + source.index];
+      taken.push_back(d.default_dtype);
+      auto add = [&](at::ScalarType dtype) {
+        if (std::find(taken.begin(), taken.end(), dtype) == taken.end()) {
+          taken.push_back(dtype);
+        }
+      };
+      for (const Layout& operand : d.operands) {
+        add(operand.dtype);
+      }
+      for (const FreshOutput& output : d.fresh) {
+        add(output.layout.dtype);
+      }
+    }
+  }
+  return dtypes;
+}
+
 double value_of(const c10::IValue& number) {
   return number_value(number).toDouble();
 }
@@ -118,7 +149,7 @@ NumberRules::Followed NumberRules::take_equal(Followed& number, const Recording&
 }
 
 NumberRules::NumberRules(const Recording& recording, NumberSources sources)
-    : sources_(std::move(sources)), varied_(sources_.inputs.size()) {
+    : sources_(std::move(sources)), varied_(sources_.inputs.size()), dtypes_(dtypes_of(recording)) {
   constexpr uint32_t kNothing = UINT32_MAX;
   const std::vector<std::optional<double>> values = evaluate_all(sources_.inputs);
   const std::vector<char> free = free_numbers(recording);
@@ -228,11 +259,22 @@ bool NumberRules::numbers(const Recording& recording, const std::vector<double>&
     if (number.constant) {
       continue;  // as recorded
     }
+    const double value = *values[number.formulas[0]];
     for (uint32_t place : number.places) {
-      numbers[place] = number_like(numbers[place], *values[number.formulas[0]]);
+      if (!fits(value, place)) {  // recorded again, the call raises eager's error
+        numbers.clear();
+        return false;
+      }
+      numbers[place] = number_like(numbers[place], value);
     }
   }
   return true;
+}
+
+bool NumberRules::fits(double value, uint32_t place) const {
+  return always_fits(value) ||
+         std::none_of(dtypes_[place].begin(), dtypes_[place].end(),
+                      [&](at::ScalarType dtype) { return overflows(value, dtype); });
 }
 
 }  // namespace torch_lazy

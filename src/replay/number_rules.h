@@ -69,10 +69,12 @@ class NumberRules {
   };
 
   static Followed take_equal(Followed& number, const Recording& recording);
+  bool fits(double value, uint32_t place) const;
   std::vector<std::optional<double>> evaluate_all(const std::vector<double>& inputs) const;
 
   NumberSources sources_;     // of the first recorded call
   std::vector<char> varied_;  // by input: it was another one in some recorded call
+  std::vector<c10::SmallVector<at::ScalarType, 2>> dtypes_;  // by number: of its call's operands
   std::vector<Followed> followed_;
 };
 

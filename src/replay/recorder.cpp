@@ -8,6 +8,7 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
+#include <cstring>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -198,6 +199,34 @@ class Findings {
 
 const torch::autograd::AutogradMeta* autograd_of(const at::Tensor& tensor) {
   return torch::autograd::impl::get_autograd_meta(tensor);
+}
+
+/// Whether writing to one tensor counts as a write to the other.
+bool share_versions(const at::Tensor& a, const at::Tensor& b) {
+  const c10::VariableVersion& x = a.unsafeGetTensorImpl()->version_counter();
+  const c10::VariableVersion& y = b.unsafeGetTensorImpl()->version_counter();
+  static_assert(sizeof(c10::VariableVersion) == sizeof(void*), "it is one pointer to the count");
+  return x.enabled() && std::memcmp(static_cast<const void*>(&x), &y, sizeof(x)) == 0;
+}
+
+/// Notes what a result has in common with another tensor that there is after the call. Whether it
+/// has anything.
+bool relate(MadeTensor& made, const at::Tensor& result, const at::Tensor& other, size_t place) {
+  if (!share_versions(result, other)) {
+    return false;
+  }
+  made.related = static_cast<int>(place);
+  const auto* view = torch::autograd::impl::get_view_autograd_meta(result);
+  const bool as_strided = result.scalar_type() == other.scalar_type() &&
+                          result.is_conj() == other.is_conj() && result.is_neg() == other.is_neg();
+  if (view && view->has_bw_view() && as_strided) {
+    const auto* base = torch::autograd::impl::get_view_autograd_meta(other);
+    const at::Tensor& of = view->get_backward_view().base_;
+    made.view = of.is_same(other) ||
+                (base && base->has_bw_view() && of.is_same(base->get_backward_view().base_));
+    made.view_with_grad = view->get_creation_meta() != torch::autograd::CreationMeta::NO_GRAD_MODE;
+  }
+  return true;
 }
 
 KnownTensor describe(const at::Tensor& tensor) {
@@ -458,8 +487,10 @@ Recording Recorder::finish(const std::vector<at::Tensor>& results,
       now.grad = r.known[i].grad;
       now.buffer = r.known[i].buffer;
       if (!(now == r.known[i]) || &buffer_of(known_[i]) != buffers_[now.buffer]) {
-        findings.obstacle("a tensor got another shape or other memory (" + now.layout.shape_text() +
-                          ")");
+        const bool other_flag = now.requires_grad != r.known[i].requires_grad;
+        findings.obstacle(std::string("a tensor that was there before got ") +
+                          (other_flag ? "another requires_grad" : "another shape or other memory") +
+                          " (" + now.layout.shape_text() + "); do that outside of the function");
       }
     }
     for (uint32_t i = 0; i < r.given; ++i) {
@@ -500,6 +531,15 @@ Recording Recorder::finish(const std::vector<at::Tensor>& results,
       for (const NewGradient& gradient : r.gradients) {
         if (!gradient.none && results[i].is_same(known_[gradient.of].grad())) {
           result.gradient_of = static_cast<int>(gradient.of);
+        }
+      }
+      if (result.known < 0 && result.same < 0 && result.gradient_of < 0) {
+        bool found = false;
+        for (size_t k = 0; k < known_.size() && !found; ++k) {
+          found = relate(result, results[i], known_[k], k);
+        }
+        for (size_t k = 0; k < i && !found; ++k) {
+          found = relate(result, results[i], results[k], known_.size() + k);
         }
       }
       r.results.push_back(std::move(result));

@@ -57,6 +57,11 @@ std::string graph_difference(const Recording& a, const Recording& b) {
   const auto& second = b.plan ? b.plan->graph->nodes : std::vector<GraphNode>();
   for (size_t i = 0; i < std::min(first.size(), second.size()); ++i) {
     if (first[i].description != second[i].description || first[i].operands != second[i].operands) {
+      if (call_at(a, i) == call_at(b, i)) {
+        return call_at(a, i) +
+               " is called with tensors that lie differently in their memory, such as other "
+               "parts of one tensor; pass copies (.clone())";
+      }
       return "one call makes " + call_at(a, i) + ", another " + call_at(b, i);
     }
   }
@@ -113,7 +118,8 @@ std::string difference(const Recording& a, const Recording& b) {
   }
   if (a.known != b.known || a.hosts != b.hosts || a.undefined != b.undefined ||
       a.nbytes != b.nbytes || a.same != b.same || a.distinct != b.distinct) {
-    return "it is called with other tensors";
+    return "it is called with tensors that lie differently in their memory, such as other parts of "
+           "one tensor; pass copies (.clone())";
   }
   if (a.parameters != b.parameters) {
     return "it reads other tensors";

@@ -105,6 +105,10 @@ struct MadeTensor {
   int known = -1;        // the known tensor itself; -1: a new one
   int gradient_of = -1;  // the new gradient of this known tensor itself
   int same = -1;         // a result: the one before it that is this very tensor
+  int related = -1;      // a result: one of the known tensors, or of the results after them, with
+                         // which it shares the count of writes
+  bool view = false;     // and of which, or of whose base, it is a view for autograd
+  bool view_with_grad = false;  // made with the mode of gradients on
   BufferPlace buffer;
   Layout layout;
   bool requires_grad = false;

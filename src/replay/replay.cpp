@@ -121,6 +121,7 @@ class Replay {
     for (const MadeTensor& result : r_.results) {
       results.push_back(result.same >= 0          ? results[result.same]
                         : result.gradient_of >= 0 ? known_[result.gradient_of]->grad()
+                        : result.related >= 0     ? related_to(result, results)
                                                   : tensor_of(result));
     }
     clear_run();
@@ -474,6 +475,22 @@ class Replay {
     return tensor;
   }
 
+  /// A result in the memory of a known tensor or of a result before it.
+  at::Tensor related_to(const MadeTensor& made, const std::vector<at::Tensor>& results) {
+    const auto place = static_cast<size_t>(made.related);
+    const at::Tensor& other =
+        place < r_.known.size() ? *known_[place] : results[place - r_.known.size()];
+    if (made.view) {
+      at::AutoGradMode mode(made.view_with_grad);
+      const Layout& layout = made.layout;
+      return other.as_strided(layout.sizes, layout.strides, layout.offset);
+    }
+    at::Tensor tensor = tensor_of(made);
+    tensor.unsafeGetTensorImpl()->set_version_counter(
+        other.unsafeGetTensorImpl()->version_counter());
+    return tensor;
+  }
+
   c10::Storage storage_of_known(uint32_t buffer) const {
     for (uint32_t i = 0; i < known_.size(); ++i) {
       if (r_.known[i].buffer == buffer) {
@@ -589,16 +606,7 @@ bool ready_to_replay() {
   if (is_recording() || inside_run()) {
     return false;
   }
-  bool pending = false;
-  {
-    GraphLock lock;
-    pending = Program::instance().pending() > 0;
-  }
-  if (pending) {
-    run_all();
-  }
-  wait_for_all();
-  raise_undelivered(/*of_any_thread=*/false);
+  finish_all();
   return true;
 }
 

@@ -13,11 +13,13 @@
 #include <torch/version.h>
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <limits>
 #include <random>
 #include <sstream>
@@ -259,16 +261,31 @@ class GraphWriter {
   ArchiveWriter out_;
 };
 
-/// A new file beside another one, with a name that nobody can guess; gone unless it is renamed.
+/// False: errno says why.
+bool write_all(int file, std::string_view contents) {
+  while (!contents.empty()) {
+    const ssize_t written = ::write(file, contents.data(), contents.size());
+    if (written < 0 && errno == EINTR) {
+      continue;
+    }
+    if (written < 0) {
+      return false;
+    }
+    contents.remove_prefix(static_cast<size_t>(written));
+  }
+  return true;
+}
+
+/// A new file in a folder, with a name that nobody can guess; gone unless it is renamed.
 class TemporaryFile {
  public:
-  explicit TemporaryFile(const std::string& beside) {
+  TemporaryFile(const std::filesystem::path& folder, mode_t mode) {
     std::random_device random;
     for (int attempt = 0; file_ < 0 && attempt < 16; ++attempt) {
       std::ostringstream name;
-      name << beside << "." << std::hex << random() << random() << ".tmp";
-      name_ = name.str();
-      file_ = ::open(name_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+      name << "." << std::hex << random() << random() << ".tmp";
+      name_ = (folder / name.str()).string();
+      file_ = ::open(name_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
       if (file_ < 0 && errno != EEXIST) {
         break;
       }
@@ -287,23 +304,23 @@ class TemporaryFile {
   TemporaryFile(const TemporaryFile&) = delete;
   TemporaryFile& operator=(const TemporaryFile&) = delete;
 
-  /// False: errno says why.
+  /// False: errno says why, here and below.
   bool write(std::string_view contents) {
-    if (file_ < 0) {
+    if (file_ < 0 || !write_all(file_, contents)) {
       return false;
-    }
-    while (!contents.empty()) {
-      const ssize_t written = ::write(file_, contents.data(), contents.size());
-      if (written < 0 && errno == EINTR) {
-        continue;
-      }
-      if (written < 0) {
-        return false;
-      }
-      contents.remove_prefix(static_cast<size_t>(written));
     }
     made_ = true;
     return ::close(std::exchange(file_, -1)) == 0;
+  }
+
+  /// Owner, if we may, and mode of the file that this one replaces.
+  bool become(const struct stat& old) {
+    if (file_ < 0) {
+      return false;
+    }
+    const bool given = ::fchown(file_, old.st_uid, old.st_gid) == 0;
+    const mode_t kept = given ? 07777 : 0777;  // no rights of another owner
+    return ::fchmod(file_, old.st_mode & kept) == 0;
   }
 
   bool rename(const std::string& path) {
@@ -317,12 +334,68 @@ class TemporaryFile {
   bool made_ = false;
 };
 
+/// What a path is in the end, when its last part is a link. May be a file that does not exist yet.
+std::filesystem::path without_links(std::filesystem::path path) {
+  constexpr int kMostLinks = 40;
+  std::error_code error;
+  for (int i = 0; i < kMostLinks && std::filesystem::is_symlink(path, error); ++i) {
+    const std::filesystem::path target = std::filesystem::read_symlink(path, error);
+    if (error) {
+      break;
+    }
+    path = path.parent_path() / target;  // the target alone if it is absolute
+  }
+  return path;
+}
+
+/// Devices, pipes and what has no name that could be replaced: written as they are.
+bool write_directly(const std::string& path, std::string_view contents) {
+  const int file = ::open(path.c_str(), O_WRONLY | O_TRUNC | O_NOCTTY | O_CLOEXEC);
+  if (file < 0) {
+    return false;
+  }
+  const bool written = write_all(file, contents);
+  const int error = errno;
+  const bool closed = ::close(file) == 0;
+  errno = written ? errno : error;
+  return written && closed;
+}
+
+bool same_file(const struct stat& a, const struct stat& b) {
+  return a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+}
+
+/// False: errno says why.
+bool write_or_replace(const std::string& path, std::string_view contents) {
+  if (path.find('\0') != std::string::npos) {
+    errno = EINVAL;
+    return false;
+  }
+  struct stat old{};
+  const bool exists = ::stat(path.c_str(), &old) == 0;
+  if (!exists && errno != ENOENT) {
+    return false;
+  }
+  const std::filesystem::path target = without_links(path);
+  if (exists) {
+    struct stat found{};
+    if (!S_ISREG(old.st_mode) || ::stat(target.c_str(), &found) != 0 || !same_file(old, found)) {
+      return write_directly(path, contents);
+    }
+    if (::faccessat(AT_FDCWD, target.c_str(), W_OK, AT_EACCESS) != 0) {
+      return false;
+    }
+  }
+  const std::filesystem::path folder = target.has_parent_path() ? target.parent_path() : ".";
+  TemporaryFile file(folder, exists ? 0600 : 0666);
+  return (!exists || file.become(old)) && file.write(contents) && file.rename(target.string());
+}
+
 /// Replaces the file in one step: a reader sees the old one or the new one.
 void write_file(const std::string& path, const std::string& contents) {
-  TemporaryFile file(path);
-  const bool written = file.write(contents) && file.rename(path);
+  const bool written = write_or_replace(path, contents);
   const int error = errno;
-  TORCH_CHECK(written, "torch-lazy: cannot write ", path, ": ", std::strerror(error));
+  TORCH_CHECK(written, "torch-lazy: cannot write ", printable(path), ": ", std::strerror(error));
 }
 
 }  // namespace

@@ -54,6 +54,15 @@ class CompiledGraph : public Executable {
     return executable_->text();
   }
 
+  int64_t bytes() const override {
+    std::shared_ptr<Executable> executable;
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      executable = executable_;
+    }
+    return executable->bytes();
+  }
+
  private:
   /// A plug-in compiles one graph at a time: on a thread that schedules, or on the one that runs.
   static RankedMutex& compiling() {
@@ -71,13 +80,17 @@ class CompiledGraph : public Executable {
     Backend* plugin = choice().plugin.load(std::memory_order_acquire);
     Compilation compilation = plugin ? compile_parts(graph_, *plugin, base_backend())
                                      : Compilation{base_backend().compile(graph_)};
-    executable_ = std::move(compilation.executable);
+    {
+      std::lock_guard<std::mutex> pointer(mutex_);
+      executable_.swap(compilation.executable);  // the one before is freed after the lock
+    }
     failed_ = compilation.failed;
     generation_ = generation;
     return executable_;
   }
 
   const std::shared_ptr<const Graph> graph_;
+  mutable std::mutex mutex_;  // of the pointer that comes next, where it changes or does not run
   std::shared_ptr<Executable> executable_;
   bool failed_ = false;
   uint64_t generation_ = 0;  // of the choice for which it was compiled
@@ -137,6 +150,10 @@ std::string Executable::text() const {
 }
 
 Backend::~Backend() = default;
+
+int64_t Executable::bytes() const {
+  return 0;
+}
 
 std::string Backend::device_type() const {
   return c10::DeviceTypeName(real_device().type());

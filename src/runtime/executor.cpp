@@ -12,6 +12,7 @@
 #include "runtime/graph_report.h"
 #include "runtime/outside.h"
 #include "runtime/real_tensor.h"
+#include "runtime/recorders.h"
 #include "runtime/selection.h"
 #include "runtime/watch.h"
 
@@ -174,6 +175,9 @@ FlightPtr schedule(const SyncRequest& request, Prepared prepared) {
         prepared.known->plan = flight->plan;
       }
     }
+    if (cached) {
+      PlanCache::instance().weigh(*flight->plan);
+    }
     report(request, *flight, cached);
   } catch (...) {
     call_off(*flight);
@@ -198,12 +202,6 @@ FlightPtr schedule(const SyncRequest& request) {
   return schedule(request, prepare(request));
 }
 
-void raise_failure(const Flight& flight) {
-  if (flight.failure && !flight.failure->delivered) {
-    raise(*flight.failure);
-  }
-}
-
 /// Whether a value that was asked for needs something that failed.
 bool needs_failed(c10::ArrayRef<Value*> values) {
   GraphLock lock;
@@ -226,34 +224,39 @@ bool needs_failed(c10::ArrayRef<Value*> values) {
   return false;
 }
 
-/// The same, where the flight consists of more than what was asked for.
+/// Raises why the flight failed, unless another thread's call did that the request does not need.
 void raise_failure(const Flight& flight, const SyncRequest& request) {
   if (!flight.failure || flight.failure->delivered) {
     return;
   }
-  if (request.everything) {
-    raise_elsewhere(*flight.failure, "everything that was recorded runs here");
+  Failure& failure = *flight.failure;
+  const bool needed =
+      !request.everything && (is_passing(failure.original) || needs_failed(request.values));
+  if (needed) {
+    raise(failure);
   }
-  if (!is_passing(flight.failure->original) && !needs_failed(request.values)) {
-    raise_elsewhere(*flight.failure, "it reads memory that is overwritten for what is read here");
+  if (is_own(failure)) {
+    raise_elsewhere(failure, request.everything
+                                 ? "everything that was recorded runs here"
+                                 : "it reads memory that is overwritten for what is read here");
   }
-  raise(*flight.failure);
 }
 
 /// Schedules; executes where execution is synchronous, or where the caller waits anyway.
 void run(const SyncRequest& request, bool waits = false) {
-  raise_undelivered(/*of_any_thread=*/request.everything);
-  FlightPtr flight = schedule(request);
-  if (!flight) {
-    return;
+  raise_undelivered(/*of_any_thread=*/false);
+  while (FlightPtr flight = schedule(request)) {
+    watch_obstacle("what it recorded runs before it has ended");
+    if (is_asynchronous() && !waits) {
+      return wait_while_far_ahead();
+    }
+    wait_for(flight);
+    give_warnings(/*of_any_thread=*/request.everything);
+    if (!flight->failure) {
+      return;
+    }
+    raise_failure(*flight, request);  // if it returns, what comes after the failure still waits
   }
-  watch_obstacle("what it recorded runs before it has ended");
-  if (is_asynchronous() && !waits) {
-    wait_while_far_ahead();
-    return;
-  }
-  wait_for(flight);
-  raise_failure(*flight, request);
 }
 
 /// Values that stay while other threads go on recording.
@@ -337,6 +340,27 @@ void leave_to_readers(Buffer& buffer) {
   program.set_data(value, std::move(copy));
 }
 
+bool is_over_limit(const Program& program) {
+  if (watch()) {
+    return false;  // what is replayed is one graph
+  }
+  const Settings& s = settings();
+  const auto pending = static_cast<int64_t>(program.pending());
+  const int64_t most = s.max_nodes.load(std::memory_order_relaxed);
+  const int64_t bytes = s.max_bytes_held.load(std::memory_order_relaxed);
+  bool too_long = most && pending >= most;
+  if (pending > s.trim_graph_size.load(std::memory_order_relaxed)) {
+    const int64_t every = s.trim_graph_check_frequency.load(std::memory_order_relaxed);
+    too_long |= every && pending % every == 0;
+  }
+  if (too_long) {
+    static metrics::Counter& trimmed = metrics::counter("TrimIrGraph");
+    trimmed.add();
+  }
+  return too_long || (bytes && program.bytes_held() >= bytes) ||
+         s.check.load(std::memory_order_relaxed);
+}
+
 }  // namespace
 
 void run_all(std::optional<c10::DeviceIndex> device) {
@@ -344,6 +368,22 @@ void run_all(std::optional<c10::DeviceIndex> device) {
   request.everything = true;
   request.device = device;
   run(request);
+}
+
+void finish_all() {
+  wait_for_all();  // what comes after a failure there is pending again
+  bool pending = false;
+  {
+    GraphLock lock;
+    pending = Program::instance().pending() > 0;
+  }
+  if (pending) {
+    SyncRequest request;
+    request.everything = true;
+    run(request, /*waits=*/true);
+    wait_for_all();
+  }
+  raise_undelivered(/*of_any_thread=*/false);
 }
 
 std::shared_ptr<Plan> run_seen(const std::function<void(const Collection&)>& see) {
@@ -358,7 +398,14 @@ std::shared_ptr<Plan> run_seen(const std::function<void(const Collection&)>& see
     return nullptr;
   }
   wait_for(flight);
-  raise_failure(*flight);
+  if (flight->failure) {
+    SyncRequest everything;
+    everything.everything = true;
+    if (is_own(*flight->failure) && !flight->failure->delivered) {
+      raise(*flight->failure);
+    }
+    run(everything, /*waits=*/true);  // what comes after another thread's failure
+  }
   return flight->plan;
 }
 
@@ -506,24 +553,8 @@ void wait_for_device() {
 }
 
 bool over_limit(const Program& program) {
-  if (watch()) {
-    return false;  // what is replayed is one graph
-  }
-  const Settings& s = settings();
-  const auto pending = static_cast<int64_t>(program.pending());
-  const int64_t most = s.max_nodes.load(std::memory_order_relaxed);
-  const int64_t bytes = s.max_bytes_held.load(std::memory_order_relaxed);
-  bool too_long = most && pending >= most;
-  if (pending > s.trim_graph_size.load(std::memory_order_relaxed)) {
-    const int64_t every = s.trim_graph_check_frequency.load(std::memory_order_relaxed);
-    too_long |= every && pending % every == 0;
-  }
-  if (too_long) {
-    static metrics::Counter& trimmed = metrics::counter("TrimIrGraph");
-    trimmed.add();
-  }
-  return too_long || (bytes && program.bytes_held() >= bytes) ||
-         s.check.load(std::memory_order_relaxed);
+  note_recorder(program);
+  return is_over_limit(program);
 }
 
 void cut() {
@@ -531,7 +562,7 @@ void cut() {
   bool still_over = false;
   {
     GraphLock lock;
-    still_over = over_limit(Program::instance());
+    still_over = is_over_limit(Program::instance());
   }
   if (still_over) {
     wait_for_all();  // what is in flight keeps memory alive

@@ -15,9 +15,13 @@
 
 namespace torch_lazy {
 
-/// Schedules everything that is pending, of one device or of all. Raises an error of an earlier run
-/// that the program has not seen yet; where execution is synchronous, also those of this one.
+/// Schedules everything that is pending, of one device or of all. Raises an error of this thread's
+/// of an earlier run that the program has not seen yet; where execution is synchronous, also those
+/// of this one. Errors of what other threads recorded are left to those threads and to readers.
 TORCH_LAZY_API void run_all(std::optional<c10::DeviceIndex> device = std::nullopt);
+
+/// The same, and returns when everything that was scheduled has ended.
+void finish_all();
 
 /// Runs everything that is pending as one graph and returns its plan; null: there was nothing.
 /// `see` looks at it first, under the graph lock.
@@ -63,7 +67,8 @@ TORCH_LAZY_API void wait_for_device();
 /// Returns when the data of these buffers' values is there.
 TORCH_LAZY_API void wait_for_buffers(c10::ArrayRef<Buffer*> buffers);
 
-/// Whether what is pending has grown past a limit and should run.
+/// After each call that a thread has recorded: notes whose it is. Whether what is pending has grown
+/// past a limit and should run. Needs the graph lock.
 bool over_limit(const Program& program);
 
 /// Runs what is pending because it has; waits if what is in flight is too much as well.

@@ -1,4 +1,4 @@
-// Text, type and delivery of errors.
+// Text, type and delivery of errors; delivery of warnings.
 #include "runtime/failure.h"
 
 #include "base/hooks.h"
@@ -11,6 +11,7 @@
 #include <mutex>
 #include <new>
 #include <sstream>
+#include <utility>
 #include <vector>
 
 namespace torch_lazy {
@@ -77,6 +78,22 @@ std::string describe(const Description& call, const std::string& source, const s
 struct Undelivered {
   RankedMutex mutex{Rank::failures};
   std::deque<std::shared_ptr<Failure>> failures;
+  std::vector<std::pair<std::thread::id, c10::Warning>> warnings;
+
+  Warnings take_warnings(bool of_any_thread) {
+    const std::thread::id self = std::this_thread::get_id();
+    Warnings taken;
+    std::lock_guard<RankedMutex> lock(mutex);
+    for (const auto& [scheduler, warning] : warnings) {
+      if (of_any_thread || scheduler == self) {
+        taken.push_back(warning);
+      }
+    }
+    std::erase_if(warnings, [&](const std::pair<std::thread::id, c10::Warning>& one) {
+      return of_any_thread || one.first == self;
+    });
+    return taken;
+  }
 
   std::shared_ptr<Failure> take(bool of_any_thread) {
     std::vector<std::shared_ptr<Failure>>
@@ -89,7 +106,7 @@ struct Undelivered {
       return failure->delivered.load();
     });
     for (auto it = failures.begin(); it != failures.end(); ++it) {
-      if (of_any_thread || (*it)->scheduler == std::this_thread::get_id()) {
+      if (of_any_thread || is_own(**it)) {
         std::shared_ptr<Failure> failure = *it;
         failure->delivered = true;
         failures.erase(it);
@@ -143,13 +160,32 @@ void raise_elsewhere(Failure& failure, const std::string& why) {
                         why + ")");
 }
 
+bool is_own(const Failure& failure) {
+  return failure.scheduler == std::this_thread::get_id();
+}
+
 void post(std::shared_ptr<Failure> failure) {
   Undelivered& u = undelivered();
   std::lock_guard<RankedMutex> lock(u.mutex);
   u.failures.push_back(std::move(failure));
 }
 
+void post(Warnings warnings, std::thread::id scheduler) {
+  Undelivered& u = undelivered();
+  std::lock_guard<RankedMutex> lock(u.mutex);
+  for (c10::Warning& warning : warnings) {
+    u.warnings.emplace_back(scheduler, std::move(warning));
+  }
+}
+
+void give_warnings(bool of_any_thread) {
+  for (const c10::Warning& warning : undelivered().take_warnings(of_any_thread)) {
+    c10::warn(warning);
+  }
+}
+
 void raise_undelivered(bool of_any_thread) {
+  give_warnings(of_any_thread);
   if (std::shared_ptr<Failure> failure = undelivered().take(of_any_thread)) {
     raise_elsewhere(*failure, of_any_thread
                                   ? "nobody has read its result, and the program waits here"
@@ -159,6 +195,10 @@ void raise_undelivered(bool of_any_thread) {
 }
 
 void report_undelivered() {
+  for (const c10::Warning& warning : undelivered().take_warnings(true)) {
+    std::cerr << "torch-lazy: a warning was not given before the process ended: " << warning.msg()
+              << std::endl;
+  }
   while (std::shared_ptr<Failure> failure = undelivered().take(true)) {
     std::cerr << "torch-lazy: an error was not raised before the process ended: "
               << failure->message << std::endl;

@@ -2,9 +2,11 @@
 #include "runtime/flight.h"
 
 #include "base/hooks.h"
+#include "base/warnings.h"
 #include "runtime/failure.h"
 #include "runtime/outside.h"
 #include "runtime/real_tensor.h"
+#include "runtime/recorders.h"
 
 #include <algorithm>
 #include <unordered_set>
@@ -226,6 +228,7 @@ void fly(Flight& flight) {
   if (!ready) {
     return turn_back(flight);
   }
+  CollectedWarnings collected;
   std::exception_ptr error;
   try {
     hooks::AllowOtherThreads allow;
@@ -244,11 +247,13 @@ void fly(Flight& flight) {
     TORCH_WARN(remark.text, node.source.empty() ? "; TORCH_LAZY_SOURCE_LINES=1 adds the line"
                                                 : "; called at " + node.source);
   }
+  if (!collected.warnings.empty()) {
+    post(std::move(collected.warnings), flight.scheduler);
+  }
   if (error) {
     run.completed = std::min(run.completed, c.nodes.size() - 1);
     const Node& node = *c.nodes[run.completed];
     flight.failure = make_failure(*node.description, node.source, error);
-    flight.failure->scheduler = flight.scheduler;
   } else {
     run.completed = c.nodes.size();
   }
@@ -284,6 +289,8 @@ void fly(Flight& flight) {
       program.retire(c.nodes[i], lock);
     }
     if (error) {
+      const Node& failed_node = *c.nodes[run.completed];
+      flight.failure->scheduler = is_passing(error) ? flight.scheduler : recorder_of(failed_node);
       give_back(flight, run.completed);
       post(flight.failure);  // before anyone can see that the nodes are pending again
       mark_lost(flight, incomplete);

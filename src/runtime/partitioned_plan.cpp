@@ -3,6 +3,7 @@
 
 #include "runtime/backend_choice.h"
 #include "runtime/partition.h"
+#include "runtime/plan_cache.h"
 #include "runtime/real_tensor.h"
 
 #include <c10/util/Exception.h>
@@ -73,6 +74,14 @@ class PartitionedPlan : public Executable {
       }
     }
     return out.str();
+  }
+
+  int64_t bytes() const override {
+    int64_t bytes = 0;
+    for (const Part& part : parts_) {
+      bytes += bytes_of(*part.graph) + (part.executable ? part.executable->bytes() : 0);
+    }
+    return bytes;
   }
 
  private:

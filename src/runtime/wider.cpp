@@ -9,6 +9,7 @@
 #include <ATen/native/Resize.h>
 
 #include <algorithm>
+#include <exception>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -34,8 +35,23 @@ bool contains(const std::string_view (&names)[N], const OperatorInfo& op) {
   return std::find(std::begin(names), std::end(names), op.operator_name.name) != std::end(names);
 }
 
+/// Factorisations and solvers, by how their names begin: no device computes them in 16 bits.
+constexpr std::string_view kLinearAlgebra[] = {
+    "aten::linalg_",   "aten::_linalg_", "aten::lu_",   "aten::_lu_",  "aten::cholesky",
+    "aten::_cholesky", "aten::geqrf",    "aten::orgqr", "aten::ormqr", "aten::triangular_solve",
+};
+
+bool is_linear_algebra(const OperatorInfo& op) {
+  return std::any_of(
+      std::begin(kLinearAlgebra), std::end(kLinearAlgebra),
+      [&](std::string_view start) { return op.operator_name.name.starts_with(start); });
+}
+
 /// What the operator computes exactly as much in.
 std::optional<at::ScalarType> wider(const OperatorInfo& op, at::ScalarType dtype) {
+  if (is_linear_algebra(op)) {
+    return std::nullopt;
+  }
   switch (dtype) {
     case at::kHalf:
     case at::kBFloat16:
@@ -138,8 +154,21 @@ class WiderCall {
         return original;
       }
     }
-    return result.defined() && result.scalar_type() == widening_.to ? result.to(widening_.from)
-                                                                    : result;
+    if (!result.defined()) {
+      return result;
+    }
+    const at::ScalarType dtype = result.scalar_type();
+    if (dtype == widening_.to) {
+      return result.to(widening_.from);
+    }
+    // Complex results of real arguments, and the other way round.
+    if (c10::isFloatingType(widening_.from) && dtype == c10::toComplexType(widening_.to)) {
+      return result.to(c10::toComplexType(widening_.from));
+    }
+    if (c10::isComplexType(widening_.from) && dtype == c10::toRealValueType(widening_.to)) {
+      return result.to(c10::toRealValueType(widening_.from));
+    }
+    return result;
   }
 
   const OperatorInfo& op_;
@@ -166,7 +195,12 @@ void call_real(const OperatorInfo& op, Stack& stack, c10::function_ref<void(Stac
     if (!call.widen(stack)) {
       throw;
     }
-    op.handle.redispatchBoxed(c10::DispatchKeySet(real_key()), &stack);
+    const std::exception_ptr refusal = std::current_exception();
+    try {
+      op.handle.redispatchBoxed(c10::DispatchKeySet(real_key()), &stack);
+    } catch (const c10::Error&) {
+      std::rethrow_exception(refusal);  // in the words of the dtype that the program uses
+    }
     call.narrow(stack);
     metrics::counter("ComputedInWiderType").add();
   }

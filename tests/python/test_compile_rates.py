@@ -240,7 +240,7 @@ def test_a_profiler_goes_on():
 def test_rates_are_floats():
     """What is left of one after its call is a float that remembers nothing."""
     group = {"lr": 0.5}
-    watch = RateWatch([("group", group)])
+    watch = RateWatch([("group", group)], "")
     with watch:
         rate = group["lr"]
         assert isinstance(rate, float) and type(rate) is Rate

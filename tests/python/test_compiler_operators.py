@@ -131,6 +131,44 @@ def unary(name, call=None, inputs=one, **more):
     return Case(name, call or getattr(F, name), inputs, **more)
 
 
+# ---- What is left to PyTorch: shapes that a fused kernel does not know ----
+
+HWC = torch.arange(24.0)
+GROUP_NORM = (None, None, 2, 3, 4, 3, 1e-5)  # weight, bias, N, C, HxW, group, eps
+ODD_SHAPES = {
+    "slice_backward of rows": lambda d: aten.slice_backward(
+        torch.randn(1, 4, generator=torch.Generator().manual_seed(0)).to(d), [3, 4], 0, 0, 2, 1
+    ),
+    "slice_backward of a vector": lambda d: aten.slice_backward(HWC[:4].to(d), [3, 4], 0, 0, 3, 2),
+    "slice_backward of a number": lambda d: aten.slice_backward(HWC[1].to(d), [3, 4], 0, 1, 3, 1),
+    "select_backward of one": lambda d: aten.select_backward(HWC[3:4].to(d), [3, 4], 0, 1),
+    "select_backward of a number": lambda d: aten.select_backward(HWC[3].to(d), [3, 4], 0, 1),
+    "group norm of a vector": lambda d: aten.native_group_norm(HWC.to(d), *GROUP_NORM),
+    "group norm of rows": lambda d: aten.native_group_norm(HWC.view(6, 4).to(d), *GROUP_NORM),
+    "group norm of other sizes": lambda d: aten.native_group_norm(
+        HWC.view(4, 3, 2).to(d), *GROUP_NORM
+    ),
+    "group norm backward of rows": lambda d: aten.native_group_norm_backward(
+        HWC.cos().view(6, 4).to(d),
+        HWC.view(6, 4).to(d),
+        HWC[:6].view(2, 3).to(d),
+        HWC[1:7].view(2, 3).to(d),
+        None,
+        *GROUP_NORM[2:6],
+        [True, False, False],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ODD_SHAPES)
+def test_odd_shapes(name):
+    with config.override(compiler="force", plan_cache=0):
+        want, have = tensors(ODD_SHAPES[name]("cpu")), tensors(ODD_SHAPES[name](DEVICE))
+        for a, b in zip(want, have, strict=True):
+            assert a.shape == b.shape
+            torch.testing.assert_close(b.cpu(), a)
+
+
 # ---- Activations ---------------------------------------------------------------------------------
 
 

@@ -177,6 +177,16 @@ WARNINGS = {
     "std of one": lambda d: x(d, 3, 1).std(1),
     "var_mean of none": lambda d: torch.var_mean(x(d, 0), 0),
     "sizes of a loss": lambda d: torch.nn.functional.mse_loss(x(d, 2), x(d, 2, 1)),
+    "var of many ones": lambda d: x(d, 1, 100000).var(0),
+    "std of many ones": lambda d: x(d, 1, 100000).std(0),
+    "var_mean of many ones": lambda d: torch.var_mean(x(d, 1, 100000), 0),
+    "std_mean with a correction": lambda d: torch.std_mean(x(d, 2, 100000), 0, correction=2),
+    "var of many complex ones": lambda d: x(d, 1, 70000, dtype=torch.complex64).var(0),
+    "var into a resized result": lambda d: torch.var(x(d, 1, 100000), 0, out=x(d, 3)),
+    "two resized results": lambda d: torch.max(
+        x(d, 2, 3), 1, out=(x(d, 5), x(d, 5, dtype=torch.int64))
+    ),
+    "eigenvalues into a resized result": lambda d: torch.linalg.eigvalsh(x(d, 3, 3), out=x(d, 2)),
 }
 
 
@@ -188,6 +198,122 @@ def test_warnings(name):
     for _ in range(2):
         assert messages(lambda: results.append(WARNINGS[name]("lazy"))) == expected
     assert messages(lambda: [torch_lazy.sync(), results.clear()]) == []
+
+
+def test_whether_var_warns_depends_on_the_correction():
+    """Two corrections that are alike for most kernels."""
+    for correction in (4, 5, 4):
+        calls = [lambda d, c=correction: x(d, 5, 20000).var(0, correction=c) for _ in range(2)]
+        for call in calls:
+            assert messages(lambda: call("lazy")) == messages(lambda: call("cpu"))  # noqa: B023
+
+
+SIZES = [(), (3,), (0,), (2, 3), (1, 3), (0, 3), (300, 300)]
+OUT_SIZES = [(0,), (), (5,), (3,), (2, 3), (2, 0), (300, 300)]
+UNARY = ["neg", "abs", "exp", "sqrt", "floor", "sigmoid"]
+BINARY = ["add", "sub", "mul", "div", "maximum", "atan2", "remainder", "floor_divide", "pow"]
+REDUCTIONS = ["sum", "mean", "prod", "amax", "logsumexp", "var", "std", "cumsum", "norm"]
+MATMULS = [
+    ("mm", (2, 3), (3, 4)),
+    ("mm", (300, 30), (30, 300)),
+    ("bmm", (2, 3, 4), (2, 4, 5)),
+    ("mv", (2, 3), (3,)),
+    ("matmul", (3,), (3,)),
+    ("addmm", (2, 2), (2, 3), (3, 2)),
+    ("outer", (2,), (3,)),
+]
+LINALG = ["inv", "det", "cholesky", "eigvalsh", "svdvals"]
+
+
+def out_calls(out):
+    """Names, and functions that call the operator on a device."""
+
+    def called(f, *sizes, **kwargs):
+        def call(d):
+            arguments = [x(d, s) if isinstance(s, tuple) else s for s in sizes]
+            f(*arguments, **kwargs, out=torch.empty(out, device=d))
+
+        return call
+
+    for size in SIZES:
+        for name in UNARY:
+            yield (name, size), called(getattr(torch, name), size)
+        for name in BINARY:
+            yield (name, size), called(getattr(torch, name), size, size)
+        for name in REDUCTIONS:
+            yield (name, size), called(getattr(torch, name), size, dim=-1)
+        yield ("add a number", size), called(torch.add, size, 2)
+        yield ("clamp", size), called(torch.clamp, size, 0, 1)
+    for name, *sizes in MATMULS:
+        yield (name, sizes), called(getattr(torch, name), *sizes)
+    for name in LINALG:
+        f = getattr(torch.linalg, name)
+        yield (name, 3), lambda d, f=f: f(torch.eye(3, device=d), out=torch.empty(out, device=d))
+
+
+def messages_or_error(call):
+    try:
+        return messages(call)
+    except Exception as error:
+        return type(error)
+
+
+@pytest.mark.parametrize("out", OUT_SIZES, ids=str)
+def test_warnings_of_results_that_are_given(out):
+    """As many as eager gives, with the same words: no trial adds its own."""
+    different = []
+    for name, call in out_calls(out):
+        expected = messages_or_error(lambda: call("cpu"))  # noqa: B023
+        actual = messages_or_error(lambda: call("lazy"))  # noqa: B023
+        if actual != expected:
+            different.append((name, expected, actual))
+    assert not different
+
+
+DEPRECATED = {
+    "cholesky": lambda d: torch.cholesky(torch.eye(3, device=d)),
+    "large cholesky": lambda d: torch.cholesky(torch.eye(300, device=d)),
+    "triangular_solve": lambda d: torch.triangular_solve(x(d, 3, 3), torch.eye(3, device=d)),
+}
+
+
+@pytest.mark.parametrize("name", DEPRECATED)
+def test_deprecated_linear_algebra(name):
+    torch.set_warn_always(True)
+    try:
+        expected = messages(lambda: DEPRECATED[name]("cpu"))
+        assert len(expected) == 1
+        for _ in range(2):
+            assert messages(lambda: DEPRECATED[name]("lazy")) == expected
+    finally:
+        torch.set_warn_always(False)
+    DEPRECATED[name]("lazy")  # may be the first of the process
+    assert messages(lambda: DEPRECATED[name]("lazy")) == []
+    assert messages(lambda: torch_lazy.sync()) == []
+
+
+@pytest.mark.parametrize("mode", ["0", "1"])
+def test_what_kernels_warn_of_in_a_run_passes_the_filters(mode):
+    """A worker's warnings come where the program's thread next touches a result."""
+    library = torch.library.Library("warning_kernels", "FRAGMENT")
+    name = f"warns{mode}"
+    library.define(f"{name}(Tensor x) -> Tensor")
+    library.impl(name, lambda x: torch.empty_like(x), "Meta")
+
+    def kernel(x):
+        return torch.var(x, 0)[None]
+
+    library.impl(name, kernel, "CPU")
+    with torch_lazy.config.override(**{"async": mode}):
+        result = None
+
+        def call():
+            nonlocal result
+            result = getattr(torch.ops.warning_kernels, name)(x("lazy", 1))
+
+        assert messages(call) == []
+        assert len(messages(lambda: result.cpu())) == 1
+        assert messages(torch_lazy.sync) == []
 
 
 def test_a_warning_of_a_process_is_given_once():

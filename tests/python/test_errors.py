@@ -302,7 +302,49 @@ LIKE_EAGER = {
     "foreach of booleans": lambda d: torch._foreach_neg([x(d, 2, dtype=torch.bool)]),
     "foreach of many booleans": lambda d: torch._foreach_neg([x(d, 70000, dtype=torch.bool)] * 100),
     "approximation of gelu": lambda d: F.gelu(x(d, 2), approximate="other"),
+    # A Scalar is no size.
+    "celu of integers with a large alpha": lambda d: F.celu(
+        x(d, 3, dtype=torch.int32), alpha=2**21
+    ),
+    "power of a large number into integers": lambda d: torch.pow(
+        2**21, x(d, 3), out=x(d, 3, dtype=torch.int32)
+    ),
+    # Dtypes of linear algebra.
+    "eigenvalues of integers": lambda d: torch.linalg.eigvalsh(x(d, 3, 3, dtype=torch.int64)),
+    "lu_factor of integers": lambda d: torch.linalg.lu_factor(x(d, 3, 3, dtype=torch.int64)),
+    "lu_factor_ex of integers": lambda d: torch.linalg.lu_factor_ex(x(d, 3, 3, dtype=torch.int64)),
+    "lu of many integers": lambda d: torch.linalg.lu(x(d, 300, 300, dtype=torch.int64)),
+    "cross product of types": lambda d: torch.linalg.cross(x(d, 3), x(d, 3, dtype=torch.half)),
+    "large cross product of types": lambda d: torch.linalg.cross(
+        x(d, 30000, 3), x(d, 30000, 3, dtype=torch.half)
+    ),
+    "cross product of booleans": lambda d: torch.cross(
+        x(d, 3, dtype=torch.bool), x(d, 3, dtype=torch.bool), dim=0
+    ),
+    "triangular_solve of booleans": lambda d: torch.triangular_solve(
+        x(d, 3, 3, dtype=torch.bool), x(d, 3, 3, dtype=torch.bool)
+    ),
+    "ormqr of types": lambda d: torch.ormqr(x(d, 3, 3), x(d, 3, dtype=torch.float64), x(d, 3, 3)),
+    # Attention.
+    "attention with a mask of doubles": lambda d: attention(d, mask=torch.float64),
+    "attention with a mask of halves": lambda d: attention(d, mask=torch.half),
+    "attention with a mask of integers": lambda d: attention(d, mask=torch.int64),
+    "attention of halves with a mask of bfloat16": lambda d: attention(
+        d, torch.half, mask=torch.bfloat16
+    ),
+    "attention with a negative dropout": lambda d: attention(d, dropout_p=-1.0),
+    "attention with a large dropout": lambda d: attention(d, dropout_p=1.5),
+    "attention of vectors": lambda d: F.scaled_dot_product_attention(x(d, 8), x(d, 8), x(d, 8)),
+    "attention of types": lambda d: F.scaled_dot_product_attention(
+        x(d, 2, 8), x(d, 2, 8), x(d, 2, 8, dtype=torch.half)
+    ),
 }
+
+
+def attention(device, dtype=torch.float32, mask=None, **kwargs):
+    q = x(device, 1, 2, 8, 8, dtype=dtype)
+    mask = mask and x(device, 8, 8, dtype=mask)
+    return F.scaled_dot_product_attention(q, q, q, attn_mask=mask, **kwargs)
 
 
 def message_of(error):
@@ -320,6 +362,99 @@ def test_like_eager(name):
         LIKE_EAGER[name]("lazy")
     assert message_of(actual.value) == message_of(expected.value)
     assert (lazy(2) + 1).tolist() == [2, 2]
+
+
+def of(dtype, function):
+    """A call with a number, on a small tensor and on a large one."""
+    return [
+        lambda d, number, size=size: function(x(d, size, dtype=dtype), number)
+        for size in (3, 70000)
+    ]
+
+
+# Calls with a number that the dtype can hold, and with one that it cannot.
+OVERFLOWS = {
+    "masked_fill of halves": (of(torch.half, lambda t, n: t.masked_fill(t > 0, n)), 5.0, 1e30),
+    "masked_fill with a CPU tensor": (
+        of(torch.half, lambda t, n: t.masked_fill(t > 0, torch.tensor(n))),
+        5.0,
+        1e30,
+    ),
+    "fill_ of int8": (of(torch.int8, lambda t, n: t.fill_(n)), 3, 300),
+    "fill_ of uint8": (of(torch.uint8, lambda t, n: t.fill_(n)), 3.0, -1.0),
+    "fill_ of halves": (of(torch.half, lambda t, n: t.fill_(n)), 5.0, 1e30),
+    "fill_ of floats": (of(torch.float32, lambda t, n: t.fill_(n)), 5.0, 1e300),
+    "fill_diagonal_": (of(torch.half, lambda t, n: t[:100].diag().fill_diagonal_(n)), 5.0, 1e9),
+    "clamp of uint8": (of(torch.uint8, lambda t, n: t.clamp(max=n)), 30, 300),
+    "clamp of uint8 to floats": (of(torch.uint8, lambda t, n: t.clamp(max=n)), 1e10, 1e39),
+    "clamp of halves": (of(torch.half, lambda t, n: t.clamp(max=n)), 5.0, 1e30),
+    "alpha": (of(torch.int8, lambda t, n: torch.add(t, t, alpha=n)), 30, 300),
+    "value of addcmul": (
+        of(torch.float32, lambda t, n: torch.addcmul(t, t, t, value=n)),
+        3.0,
+        1e39,
+    ),
+    "foreach": (
+        of(torch.float32, lambda t, n: torch._foreach_addcmul([t], [t], [t], n)),
+        3.0,
+        1e39,
+    ),
+    "threshold": (of(torch.half, lambda t, n: F.threshold(t, 0.0, n)), 3.0, 1e9),
+    "padding": (of(torch.half, lambda t, n: F.pad(t, (1, 1), value=n)), 3.0, 1e9),
+    "new_full": (of(torch.int8, lambda t, n: t.new_full((3,), n)), 3, 300),
+    "beta": (of(torch.float32, lambda t, n: torch.addmv(t[:1], t[None], t, beta=n)), 3.0, 1e39),
+    "full of a dtype": (
+        of(torch.float32, lambda t, n: torch.full((3,), n, dtype=torch.int8, device=t.device)),
+        3,
+        300,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OVERFLOWS)
+def test_a_number_too_large_after_one_that_fits(name):
+    """An equal call but for the number was seen before: refused at the call all the same."""
+    calls, fits, too_large = OVERFLOWS[name]
+    for call in calls:
+        with pytest.raises(RuntimeError) as expected:
+            call("cpu", too_large)
+        for _ in range(2):
+            result = call("lazy", fits)
+            with pytest.raises(RuntimeError) as actual:
+                call("lazy", too_large)
+            assert message_of(actual.value) == message_of(expected.value)
+            del result
+
+
+def test_one_half_takes_any_number():
+    """As in eager, where one element is written in another way than many."""
+    for _ in range(2):
+        assert x("lazy", 1, dtype=torch.half).fill_(1e30).tolist() == [float("inf")]
+        with pytest.raises(RuntimeError, match="without overflow"):
+            x("lazy", 2, dtype=torch.half).fill_(1e30)
+
+
+def test_a_replay_is_not_given_a_number_too_large():
+    """A learning rate of which a replay makes numbers: recorded again, and refused as in eager."""
+    parameter = nn.Parameter(torch.ones(3, device="lazy"))
+    optimizer = torch.optim.SGD([parameter], lr=0.5)
+
+    @torch_lazy.compile
+    def step():
+        parameter.grad = torch.ones_like(parameter)
+        optimizer.step()
+
+    for i in range(20):
+        optimizer.param_groups[0]["lr"] = 0.5 / (i + 1)
+        step()
+    before = torch_lazy.metrics.counter_value("ReplayExecuted") or 0
+    optimizer.param_groups[0]["lr"] = 1e39
+    with pytest.raises(RuntimeError, match="without overflow"):
+        step()
+    assert (torch_lazy.metrics.counter_value("ReplayExecuted") or 0) == before
+    optimizer.param_groups[0]["lr"] = 0.5
+    step()
+    assert torch.isfinite(parameter).all()
 
 
 # What only data tells: raised when it runs, with eager's message.

@@ -1,6 +1,8 @@
 """Files that pretend to be saved graphs: a call is made only if all that it does is to compute."""
 
 import struct
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -37,17 +39,21 @@ def text(value: str) -> bytes:
     return number(len(value.encode())) + value.encode()
 
 
-def layout(sizes: list[int], dtype: int = 6) -> bytes:
-    strides = [1] * len(sizes)
-    for i in reversed(range(len(sizes) - 1)):
-        strides[i] = strides[i + 1] * sizes[i + 1]
+def layout(
+    sizes: list[int], dtype: int = 6, bits: int = 0, strides: list[int] | None = None
+) -> bytes:
+    """`bits`: 2 for a conjugate view, 1 for a negative one."""
+    if strides is None:
+        strides = [1] * len(sizes)
+        for i in reversed(range(len(sizes) - 1)):
+            strides[i] = strides[i + 1] * sizes[i + 1]
     pairs = b"".join(number(n) + number(s) for n, s in zip(sizes, strides, strict=True))
-    return number(dtype << 2) + number(0) + number(len(sizes)) + pairs
+    return number(dtype << 2 | bits) + number(0) + number(len(sizes)) + pairs
 
 
 CONSTANT, OPERAND, OPERANDS = 0, 1, 2
 NONE = number(0)
-INTEGER, REAL, BOOLEAN, TEXT, INTEGERS = 1, 2, 4, 5, 7
+INTEGER, REAL, BOOLEAN, TEXT, INTEGERS, SCALAR_TENSOR = 1, 2, 4, 5, 7, 12
 
 
 def value(item) -> bytes:
@@ -61,6 +67,8 @@ def value(item) -> bytes:
         return number(REAL) + struct.pack("<d", item)
     if isinstance(item, str):
         return number(TEXT) + text(item)
+    if isinstance(item, bytes):
+        return item
     return number(INTEGERS) + number(len(item)) + b"".join(number(i) for i in item)
 
 
@@ -68,9 +76,11 @@ X = object()
 """The argument of the graph: four numbers."""
 
 
-def hostile(path, op, arguments, outputs=1):
-    """A graph of one call, with one tensor that it takes."""
+def hostile(path, op, arguments, outputs=(1,), calls=1, operand=None, name=None):
+    """A graph of one call or some alike, with one tensor that it takes; `outputs`: the slots that
+    each writes, where 0 is the tensor's."""
     schema = op._schema
+    name = schema.name.encode() if name is None else name
     identity = 0
     for byte in str(schema).encode():
         identity = mix(identity, byte)
@@ -78,21 +88,22 @@ def hostile(path, op, arguments, outputs=1):
     data += number(1) + number(1) + number(1)  # one argument, one tensor, one buffer
     data += text("") + layout([4]) + number(0) + number(16) + number(0)
     data += number(0) + number(0)  # random numbers, constants
-    data += number(1 + outputs) + number(1) + number(0) + number(16) + number(0) + number(0)
-    data += number(1)
-    data += text(schema.name) + text(schema.overload_name) + number(identity)
-    data += text("a line") + number(6)
-    data += number(1) + number(0) + layout([4])
-    data += number(0)
-    data += number(len(arguments))
+    data += number(1 + max(outputs)) + number(1) + number(0) + number(16) + number(0) + number(0)
+    data += number(calls)
+    call = number(len(name)) + name + text(schema.overload_name) + number(identity)
+    call += text("a line") + number(6)
+    call += number(1) + number(0) + (operand or layout([4]))
+    call += number(0)
+    call += number(len(arguments))
     for argument in arguments:
         if argument is X:
-            data += number(OPERAND) + number(0) + number(0)
+            call += number(OPERAND) + number(0) + number(0)
         elif argument == [X]:
-            data += number(OPERANDS) + number(0) + number(1) + number(0)
+            call += number(OPERANDS) + number(0) + number(1) + number(0)
         else:
-            data += number(CONSTANT) + value(argument)
-    data += number(outputs) + b"".join(number(1 + i) for i in range(outputs))
+            call += number(CONSTANT) + value(argument)
+    call += number(len(outputs)) + b"".join(map(number, outputs))
+    data += call * calls
     data += number(0)  # results
     path.write_bytes(data + checksum(data))
     return path
@@ -145,6 +156,51 @@ def test_what_does_more_than_compute_is_refused(tmp_path, op, arguments, reason)
     path = hostile(tmp_path / "f.graph", function, arguments)
     with pytest.raises(RuntimeError, match=f"no graph that can be loaded: .*({reason})"):
         torch_lazy.load_graph(path)
+
+
+@pytest.mark.parametrize("outputs, calls", [((1,), 2), ((0,), 1), ((0,), 3)])
+def test_a_value_that_is_computed_twice(tmp_path, outputs, calls):
+    """It replaced the memory of the first one while it held a lock that freeing takes, too."""
+    path = hostile(tmp_path / "f.graph", torch.ops.aten.sin.default, [X], outputs, calls)
+    load = f"import torch_lazy; torch_lazy.load_graph({str(path)!r})"
+    run = subprocess.run(
+        [sys.executable, "-c", load], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert run.returncode == 1
+    assert f"{path} is no graph that can be loaded: it computes the same value" in run.stderr
+
+
+def test_what_is_written_in_place_may_stay_where_it_is(tmp_path):
+    path = hostile(tmp_path / "f.graph", torch.ops.aten.sin_.default, [X], (0,), 3)
+    assert torch_lazy.load_graph(path)(torch.ones(4)) == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"operand": layout([4], bits=2)},
+        {"operand": layout([4], dtype=3, bits=1)},
+        {"operand": layout([1 << 40, 1 << 40], strides=[0, 0])},
+        {"operand": layout([1 << 62], strides=[0])},
+        {"operand": layout([1 << 62, 4, 0])},
+        {"name": b"aten::\xff\xfe\n\x00"},
+        {"name": "aten::größe\ud800".encode("utf-8", "surrogatepass")},
+        {"arguments": [X, number(SCALAR_TENSOR) + number(3) + value(1 << 40)]},
+        {"arguments": [X, number(SCALAR_TENSOR) + number(2) + number(REAL) + b"\xff" * 8]},
+        {"arguments": [X, X, X]},
+    ],
+    ids=range(10),
+)
+@pytest.mark.parametrize("file", [b"f.graph", "größe.graph".encode(), b"f\xff.graph"])
+def test_a_damaged_file_is_named(tmp_path, change, file):
+    path = bytes(tmp_path) + b"/" + file
+    hostile(tmp_path / "f.graph", torch.ops.aten.add_.Tensor, **{"arguments": [X, X, 1]} | change)
+    (tmp_path / "f.graph").rename(tmp_path / file.decode(errors="surrogateescape"))
+    shown = file.decode(errors="backslashreplace")
+    with pytest.raises(RuntimeError) as error:
+        torch_lazy.load_graph(path)
+    assert f"/{shown} is no graph that can be loaded: " in str(error.value)
+    assert "INTERNAL ASSERT" not in str(error.value)
 
 
 def test_operators_of_other_libraries_have_to_be_named(tmp_path):

@@ -98,6 +98,52 @@ def test_what_no_device_computes_is_still_refused():
         F.layer_norm(integers, (4,)).cpu()
 
 
+LINEAR_ALGEBRA = {
+    "cholesky": torch.linalg.cholesky,
+    "qr": torch.linalg.qr,
+    "svd": torch.linalg.svd,
+    "eig": torch.linalg.eig,
+    "eigh": torch.linalg.eigh,
+    "eigvals": torch.linalg.eigvals,
+    "eigvalsh": torch.linalg.eigvalsh,
+    "lu": torch.linalg.lu,
+    "lu_factor": torch.linalg.lu_factor,
+    "ldl_factor": torch.linalg.ldl_factor,
+    "inv": torch.linalg.inv,
+    "det": torch.linalg.det,
+    "slogdet": torch.linalg.slogdet,
+    "pinv": torch.linalg.pinv,
+    "solve": lambda a: torch.linalg.solve(a, a),
+    "solve_triangular": lambda a: torch.linalg.solve_triangular(a, a, upper=True),
+    "lstsq": lambda a: torch.linalg.lstsq(a, a),
+    "householder_product": lambda a: torch.linalg.householder_product(a, a[0]),
+    "torch.cholesky": torch.cholesky,
+    "cholesky_inverse": torch.cholesky_inverse,
+    "geqrf": torch.geqrf,
+    "bitwise_or": lambda a: torch.bitwise_or(a, a),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.half, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("name", LINEAR_ALGEBRA)
+def test_what_no_device_computes_in_16_bits(name, dtype):
+    """Eager's own error, of the dtype that the program uses."""
+
+    def error(device):
+        with pytest.raises(RuntimeError) as raised:
+            result = LINEAR_ALGEBRA[name](torch.eye(3, dtype=dtype, device=device))
+            (result if isinstance(result, torch.Tensor) else result[0]).cpu()
+        return raised.type, str(raised.value).splitlines()[0]
+
+    assert error(DEVICE) == error("cpu")
+
+
+def test_complex_results_of_real_arguments_are_narrowed():
+    x = torch.randn(8).half()
+    for call in (torch.fft.fft, torch.fft.rfft):
+        assert call(x.to(DEVICE)).cpu().dtype == torch.complex32
+
+
 def test_autocast_with_an_index():
     with torch.autocast("lazy:0", dtype=torch.bfloat16):
         assert torch.is_autocast_enabled("lazy")

@@ -1,5 +1,7 @@
 """Programs of thousands of calls between reads: what they cost is counted, not timed."""
 
+import time
+
 import pytest
 import torch
 from comparing import DEVICE
@@ -29,6 +31,23 @@ def test_slice_writes(nothing_pending):
         assert x.sum().item() == COUNT * (COUNT - 1)
 
     assert visited(program) <= 4 * COUNT
+
+
+def test_slices_in_order_cost_what_those_in_disorder_cost():
+    """The numbers of buffers and offsets count up together, which a hash must tell apart."""
+    count = 8000
+
+    def seconds(order):
+        base = torch.zeros(count, device="lazy")
+        start = time.process_time()
+        for i in order:
+            base[i : i + 1].fill_(i)
+        assert base.sum().item() > 0
+        return time.process_time() - start
+
+    disorder = [i * 4001 % count for i in range(count)]
+    times = [(seconds(range(count)), seconds(disorder)) for _ in range(3)]
+    assert min(t[0] for t in times) < 4 * min(t[1] for t in times)
 
 
 def test_slices_read_and_written(nothing_pending):

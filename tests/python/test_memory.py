@@ -78,6 +78,22 @@ def test_ten_thousand_steps_with_changing_shapes(mode):
     assert more < 8 * MIB, f"{more / MIB:.1f} MiB more"
 
 
+def test_graphs_that_never_come_again(mode):
+    """Compiled graphs are forgotten when they hold too much, long before there are too many."""
+
+    def step(i):
+        x = torch.ones(i + 1, device="lazy")
+        for k in range(1_500):
+            x = x + 1 if (i + k) % 3 else x.sin()
+        x.sum().item()
+
+    evicted = torch_lazy.metrics.counter_value("PlanCacheEvicted") or 0
+    with config.override(plan_cache_bytes=4 * MIB, trace_steps=512):
+        more = grown(step, 20, 80)
+    assert torch_lazy.metrics.counter_value("PlanCacheEvicted") - evicted > 60
+    assert more < 12 * MIB, f"{more / MIB:.1f} MiB more"
+
+
 @pytest.mark.slow
 def test_ten_thousand_steps_whose_results_nobody_reads(mode):
     x = torch.ones(100, device="lazy")

@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -142,6 +143,103 @@ def test_what_cannot_be_saved(tmp_path):
         torch_lazy.load_graph(path)
     with pytest.raises(RuntimeError, match="cannot write"):
         torch_lazy.save_graph(lambda x: x + 1, tmp_path / "no" / "f.graph", [torch.ones(2)])
+
+
+# ---- What a path is ------------------------------------------------------------------------------
+
+
+def double(x):
+    return x * 2
+
+
+def assert_doubles(path):
+    assert torch_lazy.load_graph(path)(torch.ones(2))[0].tolist() == [2, 2]
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_a_link_stays_one(tmp_path, exists):
+    (tmp_path / "folder").mkdir()
+    target, link = tmp_path / "folder" / "target", tmp_path / "link"
+    if exists:
+        target.write_text("old")
+    (tmp_path / "other").symlink_to("folder/target")
+    link.symlink_to(tmp_path / "other")
+    torch_lazy.save_graph(double, link, [torch.ones(2)])
+    assert link.is_symlink() and (tmp_path / "other").is_symlink() and not target.is_symlink()
+    assert_doubles(target)
+    assert {p.name for p in tmp_path.rglob("*")} == {"folder", "target", "link", "other"}
+
+
+def test_links_without_an_end(tmp_path):
+    (tmp_path / "a").symlink_to("b")
+    (tmp_path / "b").symlink_to("a")
+    with pytest.raises(RuntimeError, match=r"cannot write .*/a: "):
+        torch_lazy.save_graph(double, tmp_path / "a", [torch.ones(2)])
+
+
+def test_a_pipe_is_written_into(tmp_path):
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    with ThreadPoolExecutor(1) as pool:
+        contents = pool.submit(path.read_bytes)
+        torch_lazy.save_graph(double, path, [torch.ones(2)])
+        assert path.is_fifo()
+        (tmp_path / "f.graph").write_bytes(contents.result(timeout=60))
+    assert_doubles(tmp_path / "f.graph")
+
+
+def test_a_descriptor_is_written_into(tmp_path):
+    with (tmp_path / "f.graph").open("wb") as file:
+        torch_lazy.save_graph(double, f"/proc/self/fd/{file.fileno()}", [torch.ones(2)])
+    assert_doubles(tmp_path / "f.graph")
+    gone = (tmp_path / "gone").open("w+b")
+    (tmp_path / "gone").unlink()
+    with gone:
+        torch_lazy.save_graph(double, f"/proc/self/fd/{gone.fileno()}", [torch.ones(2)])
+        (tmp_path / "f.graph").write_bytes(gone.read())
+    assert_doubles(tmp_path / "f.graph")
+    assert [p.name for p in tmp_path.iterdir()] == ["f.graph"]
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o666, 0o755])
+def test_a_file_keeps_its_mode(tmp_path, mode):
+    path = tmp_path / "f.graph"
+    path.write_text("old")
+    path.chmod(mode)
+    torch_lazy.save_graph(double, path, [torch.ones(2)])
+    assert path.stat().st_mode & 0o7777 == mode
+    assert_doubles(path)
+
+
+def test_a_new_file_has_the_mode_of_new_files(tmp_path):
+    (tmp_path / "other").touch()
+    torch_lazy.save_graph(double, tmp_path / "f.graph", [torch.ones(2)])
+    assert (tmp_path / "f.graph").stat().st_mode == (tmp_path / "other").stat().st_mode
+
+
+@pytest.mark.parametrize("name", [b"a" * 255, "größe".encode(), b"\xff\xfe", b"with\nline"])
+def test_names_of_files(tmp_path, name):
+    for path in (bytes(tmp_path) + b"/" + name, tmp_path / os.fsdecode(name)):
+        torch_lazy.save_graph(double, path, [torch.ones(2)])
+        assert_doubles(path)
+        os.unlink(path)
+    missing = bytes(tmp_path) + b"/missing/" + name
+    shown = name.decode(errors="backslashreplace")
+    for call in (
+        lambda: torch_lazy.save_graph(double, missing, [torch.ones(2)]),
+        lambda: torch_lazy.load_graph(missing),
+    ):
+        with pytest.raises(RuntimeError) as error:
+            call()
+        assert f"/missing/{shown}" in str(error.value)
+
+
+def test_a_name_with_a_null_is_not_cut_off(tmp_path):
+    with pytest.raises(RuntimeError, match="cannot write"):
+        torch_lazy.save_graph(double, f"{tmp_path}/a\0b", [torch.ones(2)])
+    torch_lazy.save_graph(double, tmp_path / "a", [torch.ones(2)])
+    with pytest.raises(RuntimeError, match="cannot read"):
+        torch_lazy.load_graph(f"{tmp_path}/a\0b")
 
 
 @pytest.mark.slow

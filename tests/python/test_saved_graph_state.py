@@ -1,16 +1,27 @@
 """save_graph leaves the program as it was, bit by bit, and files continue where it is."""
 
+import argparse
+import array
+import collections
 import copy
+import ctypes
+import os
+import queue
 import random
 import signal
 import threading
+import time
+import types
+import weakref
 
 import numpy as np
 import pytest
+import test_saved_graph
 import torch
 from torch import nn
 
 import torch_lazy
+from torch_lazy import program_state
 
 pytestmark = pytest.mark.usefixtures("nothing_pending")
 CLOSE = {"rtol": 2e-3, "atol": 2e-5}
@@ -404,3 +415,459 @@ def test_dropout_and_batch_norm(tmp_path):
     ours = [graph(x)[0].item() for x in batches(3)]
     torch.manual_seed(5)
     assert ours == pytest.approx([f(x.to("lazy"), plain).item() for x in batches(3)], rel=1e-4)
+
+
+# ---- State of all kinds --------------------------------------------------------------------------
+
+STATE: dict = {}
+
+
+class Described:
+    def __init__(self):
+        self.count = 0
+
+    def __get__(self, item, owner=None):
+        self.count += 1
+        return self.count
+
+
+class Odd:
+    """Its double underscores are the program's own code."""
+
+    described = Described()
+    gets = 0
+
+    def __getitem__(self, i):
+        STATE["gets"] = STATE.get("gets", 0) + 1
+        return i
+
+    def __len__(self):
+        return 3
+
+
+class Other(Odd):
+    pass
+
+
+class Loud(dict):
+    """Watches who writes into it."""
+
+    writes = 0
+
+    def __setitem__(self, key, value):
+        self.writes += 1
+        super().__setitem__(key, value)
+
+
+class Borg:
+    pass
+
+
+def with_a_default(x=(1,)):
+    return x
+
+
+def make_states():
+    """Functions that change something, and what shows it."""
+    states = {}
+
+    def state(look):
+        def add(change):
+            states[change.__name__] = (change, look)
+            return change
+
+        return add
+
+    namespace, parsed = types.SimpleNamespace(n=0), argparse.Namespace(n=0)
+
+    @state(lambda: (vars(namespace), vars(parsed)))
+    def namespaces():
+        namespace.n += 1
+        namespace.more = 1
+        parsed.n += 1
+
+    user_dict, user_list = collections.UserDict(n=0), collections.UserList([0])
+    chain, loud = collections.ChainMap({"n": 0}, {"m": 1}), Loud(n=0)
+
+    @state(lambda: (dict(user_dict), list(user_list), dict(chain), dict(loud), loud.writes))
+    def wrapped_containers():
+        user_dict["n"] += 1
+        user_list.append(1)
+        chain["n"] += 1
+        chain["k"] = 2
+        loud["n"] += 1
+        loud["m"] = 2
+
+    ordered = collections.OrderedDict(a=1, b=2)
+    default, counter = collections.defaultdict(int), collections.Counter()
+
+    @state(lambda: (list(ordered.items()), dict(default), dict(counter), default.default_factory))
+    def dictionaries():
+        ordered.move_to_end(next(iter(ordered)))
+        default["k"] += 1
+        default.default_factory = list
+        counter["a"] += 1
+
+    numbers, bytes_, c_number = array.array("d", [0.0]), bytearray(b"\0"), ctypes.c_int(0)
+    view = memoryview(bytes_)
+    fields = type("Fields", (ctypes.Structure,), {"_fields_": [("n", ctypes.c_int)]})()
+
+    @state(lambda: (list(numbers), bytes(bytes_), c_number.value, fields.n))
+    def buffers():
+        numbers[0] += 1
+        numbers.append(2.0)
+        view[0] = 7
+        c_number.value += 1
+        fields.n += 1
+
+    seen_through = types.MappingProxyType({"l": [0]})
+    values = {"l": [0]}.values()
+    append = [0].append
+
+    @state(lambda: (list(seen_through["l"]), list(values), list(append.__self__)))
+    def what_is_behind_views():
+        seen_through["l"].append(1)
+        next(iter(values)).append(1)
+        append(1)
+
+    fifo, heap = queue.Queue(), queue.PriorityQueue()
+
+    @state(lambda: (fifo.qsize(), fifo.unfinished_tasks, heap.qsize()))
+    def queues():
+        fifo.put(1)
+        heap.put(1)
+
+    local = threading.local()
+    local.n = 0
+
+    @state(lambda: local.n)
+    def of_a_thread():
+        local.n += 1
+
+    class Key:
+        n = 0
+
+    key = Key()
+    weak, refs = weakref.WeakKeyDictionary({key: [0]}), weakref.ref(key)
+    dead = weakref.proxy(Key())
+
+    @state(lambda: (list(weak[key]), key.__dict__))
+    def weak_references():
+        weak[key].append(1)
+        refs().n = 5
+        STATE.setdefault("dead", dead)
+
+    legacy, generator = np.random.RandomState(3), np.random.default_rng(3)
+    bits, python, own = np.random.PCG64(3), random.Random(3), torch.Generator("lazy")
+
+    @state(
+        lambda: (
+            [str(g.get_state()) for g in (legacy,)],
+            str(generator.bit_generator.state),
+            str(bits.state),
+            python.getstate(),
+            own.get_state().tolist(),
+        )
+    )
+    def generators():
+        legacy.rand()
+        generator.random()
+        bits.random_raw()
+        python.random()
+        torch.rand(3, generator=own, device="lazy")
+
+    objects, grid = np.array([[0], None], dtype=object), np.zeros((2, 3))
+
+    @state(lambda: (objects[0], grid.tolist(), grid.flags.writeable))
+    def arrays():
+        objects[0].append(1)
+        grid.flags.writeable = True
+        grid.shape = (3, 2)
+        grid[0] += 1
+        grid.flags.writeable = False
+
+    odd, borg = Odd(), Borg()
+    shared = borg.__dict__
+
+    @state(lambda: (dict(STATE), vars(Odd)["described"].count, type(odd), len(odd), Odd.gets))
+    def classes():
+        odd[0]
+        odd.described  # noqa: B018
+        odd.__class__ = Other
+        Odd.gets += 1
+        Odd.__len__ = lambda self: 4
+
+    @state(lambda: borg.__dict__ is shared)
+    def replaced_attributes():
+        borg.__dict__ = {"n": 1}
+
+    @state(lambda: (with_a_default(), with_a_default.__dict__))
+    def functions():
+        with_a_default.__defaults__ = ((2,),)
+        with_a_default.n = 1
+
+    name = "sought_" + "after"
+
+    @state(lambda: [k for k in globals() if k.startswith("sought_")])
+    def global_names():
+        globals()["sought_for"] = 1
+        globals()[name] = 1
+
+    @state(lambda: (os.environ.get("TORCH_LAZY_TEST"), os.environ["PATH"]))
+    def environment():
+        os.environ["TORCH_LAZY_TEST"] = "1"
+        os.environ["PATH"] += ":/x"
+
+    @state(lambda: (test_saved_graph.CLOSE["rtol"], hasattr(test_saved_graph, "added")))
+    def another_module():
+        import test_saved_graph as imported
+
+        imported.added = 1
+        imported.CLOSE["rtol"] = 5
+
+    @state(
+        lambda: (
+            torch.get_default_dtype(),
+            torch.are_deterministic_algorithms_enabled(),
+            torch.is_deterministic_algorithms_warn_only_enabled(),
+            torch.get_float32_matmul_precision(),
+            torch.is_autocast_enabled("lazy"),
+            torch.is_anomaly_enabled(),
+            torch.get_num_threads(),
+            torch.backends.mkldnn.is_available() and torch._C._get_mkldnn_enabled(),
+            torch.get_default_device(),
+            torch._tensor_str.PRINT_OPTS.precision,
+            torch_lazy.config.get("max_nodes"),
+        )
+    )
+    def settings():
+        torch.set_default_dtype(torch.float64)
+        torch.use_deterministic_algorithms(True, warn_only=True)
+        torch.set_float32_matmul_precision("medium")
+        torch.set_autocast_enabled("lazy", True)
+        torch.autograd.set_detect_anomaly(True)
+        torch.set_num_threads(torch.get_num_threads() + 1)
+        torch._C._set_mkldnn_enabled(False)
+        torch.set_default_device("meta")
+        torch.set_printoptions(precision=2)
+        torch_lazy.config.set("max_nodes", 77)
+
+    @state(torch.is_grad_enabled)
+    def grad_mode():
+        torch._C._set_grad_enabled(False)
+
+    parameter = torch.ones(3).to("lazy").requires_grad_()
+    buffer, hidden = torch.zeros(3).to("lazy"), parameter * 2
+
+    def history():
+        (gradient,) = torch.autograd.grad(hidden.sum(), parameter, retain_graph=True)
+        return (
+            (buffer.requires_grad, buffer.grad_fn, buffer.tolist(), buffer._version),
+            (hidden.requires_grad, hidden.tolist(), gradient.tolist()),
+        )
+
+    @state(history)
+    def histories():
+        buffer.copy_(parameter * 3)
+        hidden.mul_(parameter)
+
+    @state(
+        lambda: (
+            len(parameter._backward_hooks or ()),
+            len(parameter._post_accumulate_grad_hooks or ()),
+        )
+    )
+    def tensor_hooks():
+        parameter.register_hook(lambda g: g * 2)
+        parameter.register_post_accumulate_grad_hook(lambda p: None)
+
+    linear = nn.Linear(3, 3).to("lazy")
+
+    @state(lambda: (type(linear), sorted(linear._parameters), linear.training))
+    def parametrization():
+        if type(linear) is nn.Linear:
+            nn.utils.parametrizations.weight_norm(linear)
+        linear.eval()
+
+    modules = nn.modules.module
+
+    @state(lambda: (len(modules._global_forward_hooks), len(linear._forward_hooks)))
+    def module_hooks():
+        modules.register_module_forward_hook(lambda *_: None)
+        linear.register_forward_hook(lambda *_: None)
+
+    jagged = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged)
+
+    @state(lambda: jagged.values().tolist())
+    def nested_tensors():
+        jagged.mul_(2)
+
+    coo, csr = torch.eye(3).to_sparse(), torch.eye(3).to_sparse_csr()
+    more = torch.ones(3, 3).to_sparse()
+
+    @state(lambda: (coo.to_dense().tolist(), coo._nnz(), coo.is_coalesced(), csr.values().tolist()))
+    def sparse_tensors():
+        coo.mul_(2)
+        coo.add_(more)
+        csr.mul_(2)
+
+    host, base = torch.zeros(2), torch.zeros(4).to("lazy")
+    part = base[1:3]
+
+    @state(lambda: (host.tolist(), host.untyped_storage().nbytes(), base.tolist(), part.tolist()))
+    def memory():
+        host.resize_(64)
+        host.fill_(3)
+        part._base.add_(1)
+
+    return states
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", make_states())
+def test_state_of_all_kinds_is_put_back(tmp_path, name):
+    change, look = make_states()[name]
+    before = copy.deepcopy(look())
+
+    def f(x):
+        change()
+        return x * 2
+
+    try:
+        torch_lazy.save_graph(f, tmp_path / "f.graph", [torch.ones(3, device="lazy")])
+    except RuntimeError as error:
+        assert "cannot be saved" in str(error)
+    assert look() == before
+    state = program_state.ProgramState(change)
+    try:
+        change()
+        assert look() != before, "the test cannot fail"
+    finally:
+        state.restore()
+    assert look() == before
+
+
+def test_a_hook_that_was_registered_inside_does_not_run(tmp_path):
+    parameter = torch.ones(3).to("lazy").requires_grad_()
+
+    def f(x):
+        parameter.register_hook(lambda g: g * 100)
+        parameter.register_post_accumulate_grad_hook(lambda p: p.grad.mul_(100))
+        return x * 2
+
+    with pytest.warns(torch_lazy.CompileWarning), pytest.raises(RuntimeError):
+        torch_lazy.save_graph(f, tmp_path / "f.graph", [torch.ones(3)])
+    (parameter * 2).sum().backward()
+    assert parameter.grad.tolist() == [2, 2, 2]
+    parameter.register_hook(lambda g: g * 10)
+    (parameter * 2).sum().backward()
+    assert parameter.grad.tolist() == [22, 22, 22]
+
+
+def test_a_history_that_cannot_be_undone_is_refused(tmp_path):
+    parameter = torch.ones(3).to("lazy").requires_grad_()
+    view = torch.zeros(4).to("lazy")[1:]
+
+    def f(x):
+        view.copy_(parameter * x)
+        return x * 2
+
+    with pytest.raises(RuntimeError, match=r"into a view .* cannot be undone"):
+        torch_lazy.save_graph(f, tmp_path / "f.graph", [torch.ones(3)])
+    assert view.tolist() == [0, 0, 0]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_row_of_a_tensor_that_gets_a_history(tmp_path):
+    parameter = torch.ones(3).to("lazy").requires_grad_()
+    table = torch.zeros(2, 3).to("lazy")
+
+    def f(x):
+        table[1].copy_(parameter * x)
+        return x * 2
+
+    torch_lazy.save_graph(f, tmp_path / "f.graph", [torch.ones(3)])
+    assert table.grad_fn is None and not table.requires_grad
+    assert table.tolist() == [[0, 0, 0], [0, 0, 0]]
+
+
+def test_a_loaded_graph_that_is_called(tmp_path):
+    training = Training("lazy")
+    torch_lazy.save_graph(training.step, tmp_path / "step.graph", [batches()[0]])
+    graph = torch_lazy.load_graph(tmp_path / "step.graph")
+    before = {name: value.tolist() for name, value in graph.state.items()}
+    with pytest.raises(RuntimeError, match="cannot be run while a function is recorded"):
+        torch_lazy.save_graph(lambda x: graph(x)[0], tmp_path / "f.graph", [batches()[0]])
+    assert {name: value.tolist() for name, value in graph.state.items()} == before
+    graph(batches()[0])
+    assert {name: value.tolist() for name, value in graph.state.items()} != before
+
+
+def test_who_waits_for_a_queue_goes_on(tmp_path):
+    """A queue that is empty again has room for those who wait since it was full."""
+    waiting, started = queue.Queue(maxsize=1), threading.Event()
+
+    def produce():
+        waiting.put("lost")
+        started.set()
+        waiting.put("kept")
+
+    producer = threading.Thread(target=produce, daemon=True)
+
+    def f(x):
+        if not started.is_set():
+            producer.start()
+            started.wait()
+            while not waiting.not_full._waiters:
+                time.sleep(0.001)
+        return x * waiting.maxsize
+
+    with pytest.warns(torch_lazy.CompileWarning), pytest.raises(RuntimeError, match="cannot be"):
+        torch_lazy.save_graph(f, tmp_path / "f.graph", [torch.ones(3)])
+    producer.join(timeout=60)
+    assert not producer.is_alive()
+    assert waiting.get(timeout=60) == "kept"
+
+
+class Interrupting(random.Random):
+    """Ctrl-C is pressed while it is put back."""
+
+    left = 0
+
+    def setstate(self, state):
+        if self.left > 0:
+            self.left -= 1
+            signal.raise_signal(signal.SIGINT)
+        super().setstate(state)
+
+
+@pytest.mark.parametrize("times", [1, 3])
+def test_an_interrupt_while_things_are_put_back(tmp_path, monkeypatch, times):
+    training = Training("lazy")
+    training.step(batches()[0].to("lazy"))
+    interrupting = Interrupting(3)
+
+    def step(x):
+        interrupting.random()
+        return training.step(x)
+
+    restore, interrupts = program_state.TensorState.restore, [times]
+
+    def interrupted(tensor):
+        if tensor.tensor is training.model[0].weight and interrupts[0] > 0:
+            interrupts[0] -= 1
+            signal.raise_signal(signal.SIGINT)
+        restore(tensor)
+
+    monkeypatch.setattr(program_state.TensorState, "restore", interrupted)
+    before, drawn = training.snapshot(), interrupting.getstate()
+    interrupting.left = times
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises((KeyboardInterrupt, RuntimeError)) as error:
+            torch_lazy.save_graph(step, tmp_path / "f.graph", [batches()[0]])
+    finally:
+        signal.signal(signal.SIGINT, handler)
+    assert interrupts == [0] and isinstance(error.value, KeyboardInterrupt)
+    assert_same(before, training.snapshot())
+    assert interrupting.getstate() == drawn

@@ -56,6 +56,31 @@ CASES = {
         2, n, 2, 2, device=d, memory_format=torch.channels_last
     ),
 }
+aten = torch.ops.aten
+
+
+def image(device, *sizes):
+    return torch.ones(1, 4, *sizes, device=device)
+
+
+CASES |= {
+    "pixel_shuffle": lambda d, n: F.pixel_shuffle(image(d, 2, 2), n),
+    "pixel_unshuffle": lambda d, n: F.pixel_unshuffle(image(d, 2, 2), n),
+    "channel_shuffle": lambda d, n: F.channel_shuffle(image(d, 2, 2), n),
+    "diag_embed": lambda d, n: torch.diag_embed(four(d), n),
+    "narrow_copy": lambda d, n: torch.narrow_copy(four(d), 0, 1, n),
+    "triu_indices": lambda d, n: torch.triu_indices(n, n, device=d),
+    "empty_permuted": lambda d, n: torch.empty_permuted((n, n), (0, 1), device=d),
+    "max_pool3d": lambda d, n: F.max_pool3d(image(d, 4, 4, 4), n),
+    "max_pool3d dilation": lambda d, n: F.max_pool3d(image(d, 4, 4, 4), 2, dilation=n),
+    "conv2d dilation": lambda d, n: F.conv2d(image(d, 4, 4), image(d, 2, 2), dilation=n),
+    "col2im": lambda d, n: F.fold(torch.ones(1, 4, 4, device=d), (4, 4), n),
+}
+# Squares of these, and products with small numbers, come out as zero in 64 bits.
+WRAPPING = [2**32, 2**33, 2**62, 2**63 - 1]
+WRAPPED = ["pixel_shuffle", "pixel_unshuffle", "channel_shuffle", "col2im", "max_pool3d"]
+
+
 NEGATIVE = [
     "resize_",
     "empty",
@@ -103,6 +128,44 @@ def test_huge(name, n):
     if name == "repeat" and n == 2**62:
         pytest.skip("eager's sizes wrap around to zero, which its kernel stumbles over")
     assert_refused_like_eager(CASES[name], n)
+
+
+@pytest.mark.parametrize("n", WRAPPING)
+@pytest.mark.parametrize("name", WRAPPED)
+def test_products_that_wrap_around(name, n):
+    assert_refused_like_eager(CASES[name], n)
+
+
+LISTS = [[], [2, 2], [2, 2, 2, 2]]
+WRONG_LISTS = {
+    "kernel": lambda d, n: aten.max_pool3d_with_indices(image(d, 4, 4, 4), n),
+    "stride": lambda d, n: aten.max_pool3d_with_indices(image(d, 4, 4, 4), [2], n or [1, 1]),
+    "padding": lambda d, n: aten.max_pool3d_with_indices(image(d, 4, 4, 4), [2], [2], n),
+    "dilation": lambda d, n: aten.max_pool3d_with_indices(image(d, 4, 4, 4), [2], [2], [0], n),
+    "no window": lambda d, n: aten.col2im(
+        torch.ones(1, 4, 4, device=d), [4, 4], [0, 1], [1, 1], [0, 0], [1, 1]
+    ),
+    "diag_embed of a scalar": lambda d, n: torch.diag_embed(torch.ones((), device=d)),
+    "select_scatter of a scalar": lambda d, n: torch.select_scatter(
+        torch.ones((), device=d), torch.ones((), device=d), 0, 0
+    ),
+    "slice_scatter of a scalar": lambda d, n: torch.slice_scatter(
+        torch.ones((), device=d), torch.ones((), device=d)
+    ),
+    "select_backward": lambda d, n: aten.select_backward(four(d), [3, 4], 0, 7),
+    "select_backward of a scalar": lambda d, n: aten.select_backward(four(d), [], 0, 0),
+    "slice_backward": lambda d, n: aten.slice_backward(four(d), [3, 4], 5, 0, 2, 1),
+    "slice_backward of a scalar": lambda d, n: aten.slice_backward(four(d), [], 0, 0, 2, 1),
+    "slice_backward of a large gradient": lambda d, n: aten.slice_backward(
+        torch.ones(3, 4, device=d), [3, 4], 0, 0, 2, 1
+    ),
+}
+
+
+@pytest.mark.parametrize("n", LISTS, ids=str)
+@pytest.mark.parametrize("name", WRONG_LISTS)
+def test_lists_and_dimensions_that_do_not_fit(name, n):
+    assert_refused_like_eager(WRONG_LISTS[name], n)
 
 
 @pytest.mark.parametrize("n", [-1, -(2**62)])

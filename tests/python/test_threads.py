@@ -199,6 +199,139 @@ def test_errors_stay_in_their_thread():
     ]
 
 
+def bad(x):
+    """A call that fails when it runs."""
+    return x[torch.tensor([100], device=DEVICE)].sum()
+
+
+def call_that_is(known):
+    """A training step that is replayed when it is `known`, else recorded."""
+    model = nn.Linear(8, 8).to(DEVICE)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+
+    @torch_lazy.compile
+    def step(x):
+        optimizer.zero_grad()
+        loss = model(x).square().sum()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    x = torch.ones(8, 8, device=DEVICE) * 1
+    for _ in range(8 if known else 0):
+        step(x)
+    before = model.weight.detach().cpu()
+
+    def call():
+        step(x)
+        assert not torch.equal(model.weight.detach().cpu(), before)
+
+    return call
+
+
+def marked_step():
+    y = torch.ones(3, device=DEVICE) + 1
+    torch_lazy.mark_step()
+    assert y.tolist() == [2, 2, 2]
+
+
+INNOCENT = {
+    "replay": lambda: call_that_is(known=True),
+    "recording": lambda: call_that_is(known=False),
+    "mark_step": lambda: marked_step,
+}
+
+
+@pytest.fixture(params=["0", "1"], ids=["sync", "async"])
+def pending_error(request):
+    """What another thread has recorded and will read, and how it ends: two calls that fail."""
+    if DEVICE.type != "lazy":
+        pytest.skip("eager raises at the call")
+    recorded, go_on = threading.Event(), threading.Event()
+
+    def work():
+        x = torch.ones(8, 8, device=DEVICE) * 1
+        first, good, second = bad(x), x.sum(), bad(x + 1)
+        recorded.set()
+        assert go_on.wait(60)
+        with pytest.raises(IndexError, match="raised by aten::index"):
+            first.item()
+        with pytest.raises(IndexError, match="raised by aten::index"):
+            second.item()
+        return good.item()
+
+    with (
+        torch_lazy.config.override(**{"async": request.param}),
+        concurrent.futures.ThreadPoolExecutor(1) as pool,
+    ):
+
+        def start():
+            future = pool.submit(work)
+            assert recorded.wait(60)
+            return future, go_on
+
+        yield start
+        go_on.set()
+        torch_lazy.sync()
+
+
+@pytest.mark.parametrize("mine", [False, True], ids=["alone", "with_own"])
+@pytest.mark.parametrize("kind", INNOCENT)
+def test_an_error_of_another_thread_is_left_to_it(pending_error, kind, mine):
+    """Who runs what all threads have recorded sees neither their errors nor less of its own."""
+    call = INNOCENT[kind]()
+    x = torch.ones(3, device=DEVICE)
+    future, go_on = pending_error()
+    y = x + 2 if mine else None
+    call()
+    go_on.set()
+    assert future.result(60) == 64
+    assert not mine or y.tolist() == [3, 3, 3]
+
+
+@pytest.mark.parametrize("kind", ["replay", "recording"])
+def test_an_own_error_is_raised_beside_another_threads(pending_error, kind):
+    call = INNOCENT[kind]()
+    x = torch.ones(3, device=DEVICE)
+    future, go_on = pending_error()
+    mine = bad(x)
+    with pytest.raises(IndexError, match=r"(?s)raised by aten::index.*Float\[3\].*not to the code"):
+        call()
+    call()
+    go_on.set()
+    assert future.result(60) == 64
+    del mine
+
+
+@pytest.mark.parametrize("asynchronous", ["0", "1"], ids=["sync", "async"])
+def test_an_unread_error_is_raised_in_the_next_run_of_its_thread(asynchronous):
+    if DEVICE.type != "lazy":
+        pytest.skip("eager raises at the call")
+    call = call_that_is(known=True)
+    recorded, go_on = threading.Event(), threading.Event()
+
+    def work():
+        x = torch.ones(8, 8, device=DEVICE)
+        result = bad(x)
+        recorded.set()
+        assert go_on.wait(60)
+        with pytest.raises(IndexError, match=r"(?s)raised by aten::index.*same thread"):
+            (x + 1).sum().item()
+        del result
+        return (x + 1).sum().item()
+
+    with (
+        torch_lazy.config.override(**{"async": asynchronous}),
+        concurrent.futures.ThreadPoolExecutor(1) as pool,
+    ):
+        future = pool.submit(work)
+        assert recorded.wait(60)
+        call()
+        go_on.set()
+        assert future.result(60) == 128
+        torch_lazy.sync()
+
+
 def test_modes_belong_to_a_thread():
     def work(number):
         with torch.no_grad() if number % 2 else torch.enable_grad():

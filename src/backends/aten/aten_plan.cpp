@@ -7,6 +7,13 @@
 
 namespace torch_lazy {
 
+int64_t interpreter_bytes(const Graph& graph, size_t slots) {
+  constexpr int64_t kInstruction = 160;  // and with many operands, on the heap, no more than twice
+  constexpr int64_t kSlot = 64;          // a slot and, mostly, one view of it
+  return static_cast<int64_t>(graph.nodes.size()) * kInstruction +
+         static_cast<int64_t>(slots) * kSlot;
+}
+
 AtenPlan::AtenPlan(const std::shared_ptr<const Graph>& graph)
     : graph_(graph), interpreter_(graph, Schedule::in_order(*graph)) {}
 

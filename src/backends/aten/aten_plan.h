@@ -8,6 +8,9 @@
 
 namespace torch_lazy {
 
+/// About how many bytes the instructions for a graph take, over so many slots.
+int64_t interpreter_bytes(const Graph& graph, size_t slots);
+
 class AtenPlan : public Executable {
  public:
   explicit AtenPlan(const std::shared_ptr<const Graph>& graph);
@@ -18,6 +21,7 @@ class AtenPlan : public Executable {
   void run_until(Run& run, size_t node, const std::exception_ptr& error);
 
   std::string text() const override { return graph_->text(); }
+  int64_t bytes() const override { return interpreter_bytes(*graph_, graph_->slots); }
 
  private:
   std::shared_ptr<const Graph> graph_;

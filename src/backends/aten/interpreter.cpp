@@ -59,7 +59,8 @@ class Interpreter::Views {
     if (std::find(layout.sizes.begin(), layout.sizes.end(), 0) != layout.sizes.end()) {
       return add(slot, layout);
     }
-    uint64_t hash = mix(slot, static_cast<uint64_t>(layout.offset));
+    // Mixed one by one: slots and offsets that count up together must not cancel each other.
+    uint64_t hash = mix(mix(0, slot), static_cast<uint64_t>(layout.offset));
     for (int64_t size : layout.sizes) {
       hash = mix(hash, static_cast<uint64_t>(size));
     }

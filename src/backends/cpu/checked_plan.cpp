@@ -101,6 +101,7 @@ class CheckedPlan : public Executable {
   }
 
   std::string text() const override { return compiled_->text(); }
+  int64_t bytes() const override { return aten_.bytes() + compiled_->bytes(); }
 
  private:
   /// Node by node: if one alone differs, it is the one.

@@ -41,6 +41,7 @@ class CpuPlan : public Executable {
   explicit CpuPlan(const std::shared_ptr<const Graph>& graph) : plan_(graph), fallback_(graph) {}
   void run(Run& run) override;
   std::string text() const override;
+  int64_t bytes() const override { return plan_.bytes + fallback_.bytes(); }
 
   /// After a failure everything before it runs again. A custom operator, which may do anything,
   /// must not be among that.

@@ -1,11 +1,14 @@
 #include "backends/cpu/prepared_plan.h"
 
+#include "backends/aten/aten_plan.h"
 #include "backends/cpu/run_product.h"
 #include "base/settings.h"
 
 #include <algorithm>
 #include <chrono>
+#include <set>
 #include <sstream>
+#include <string_view>
 
 namespace torch_lazy {
 namespace {
@@ -196,6 +199,45 @@ PreparedBatch prepare_batch(const compile::Batch& from, PreparedPlan& plan) {
   return batch;
 }
 
+template <typename T>
+int64_t heap_bytes(const std::vector<T>& list) {
+  return static_cast<int64_t>(list.capacity() * sizeof(T));
+}
+
+/// Without machine code.
+int64_t bytes_of(const PreparedPlan& plan) {
+  int64_t bytes = sizeof(PreparedPlan) + heap_bytes(plan.program.slots) +
+                  heap_bytes(plan.program.steps) + heap_bytes(plan.memory.batches) +
+                  heap_bytes(plan.memory.homes) + heap_bytes(plan.memory.last_use) +
+                  heap_bytes(plan.batches) + heap_bytes(plan.pointers) +
+                  interpreter_bytes(*plan.graph, plan.program.slots.size());
+  for (const Step& step : plan.program.steps) {
+    bytes += heap_bytes(step.piece.accesses) + heap_bytes(step.piece.scalars) +
+             heap_bytes(step.piece.terms) + heap_bytes(step.piece.nodes);
+  }
+  for (const compile::Batch& batch : plan.memory.batches) {
+    bytes += heap_bytes(batch.steps) + heap_bytes(batch.done);
+  }
+  for (const PreparedBatch& batch : plan.batches) {
+    bytes += heap_bytes(batch.operands) + heap_bytes(batch.launches) + heap_bytes(batch.copies) +
+             heap_bytes(batch.cleared) + heap_bytes(batch.made) + heap_bytes(batch.moves) +
+             heap_bytes(batch.done);
+    for (const PreparedLaunch& prepared : batch.launches) {
+      const compile::Launch& launch = prepared.launch;
+      bytes += heap_bytes(launch.slots) + heap_bytes(launch.offsets) + heap_bytes(launch.scratch) +
+               heap_bytes(launch.numbers) + heap_bytes(launch.scalars);
+    }
+  }
+  return bytes;
+}
+
+/// About what the machine code of a kernel takes, as if it were the plan's alone.
+int64_t code_bytes(std::string_view text) {
+  constexpr int64_t kPages = 20 << 10;  // of code, constants and tables, each begun
+  constexpr int64_t kPerByte = 2;
+  return kPages + kPerByte * static_cast<int64_t>(text.size());
+}
+
 /// Machine code takes the place of the kernels' texts.
 void prepare_kernels(PreparedPlan& plan) {
   static auto& kernel_count = metrics::counter("GraphKernels");
@@ -211,6 +253,9 @@ void prepare_kernels(PreparedPlan& plan) {
     }
   }
   kernel_count.add(static_cast<int64_t>(texts.size()));
+  for (const std::string_view text : std::set<std::string_view>(texts.begin(), texts.end())) {
+    plan.bytes += code_bytes(text);
+  }
   const auto start = std::chrono::steady_clock::now();
   const std::vector<KernelPtr> kernels = find_kernels(texts);
   if (!settings().compile_log.empty()) {
@@ -261,6 +306,7 @@ PreparedPlan::PreparedPlan(const std::shared_ptr<const Graph>& graph)
   }
   prepare_kernels(*this);
   find_memory_to_free(*this);
+  bytes += bytes_of(*this);
 }
 
 std::string summary(const PreparedPlan& plan) {

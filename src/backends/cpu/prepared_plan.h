@@ -80,6 +80,7 @@ struct PreparedPlan {
   std::vector<PreparedBatch> batches;   // one for each of the memory plan's
   std::vector<PointerSource> pointers;  // of all launches, in order
   size_t scalars = 0;                   // of all launches
+  int64_t bytes = 0;                    // about what all this takes, without the graph
 };
 
 /// Which operators became which kernels.

@@ -3,10 +3,12 @@
 #include "backends/aten/aten_plan.h"
 #include "backends/cpu/compile_pool.h"
 #include "backends/cpu/cpu_plan.h"
+#include "runtime/plan_cache.h"
 
 #include <ATen/Parallel.h>
 
 #include <algorithm>
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -34,6 +36,7 @@ int spare_cores() {
 /// A compilation in the background and what it leaves.
 struct Job : CompileJob {
   std::shared_ptr<Executable> plan;  // null: it failed
+  std::atomic<int64_t> bytes{0};     // of the plan
 };
 
 class TieredPlan : public Executable {
@@ -59,6 +62,12 @@ class TieredPlan : public Executable {
     return plan->text();
   }
 
+  /// Also of what was compiled and has not run yet.
+  int64_t bytes() const override {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return plan_->bytes() + (job_ ? job_->bytes.load(std::memory_order_relaxed) : 0);
+  }
+
  private:
   /// Compiling costs milliseconds: a graph of a few operators has to come often to earn it.
   int runs_before_compiling() const { return graph_->nodes.size() >= 8 ? 1 : 16; }
@@ -70,7 +79,7 @@ class TieredPlan : public Executable {
         settle(std::move(job_->plan));
       }
       if (state != CompileJob::State::waiting) {
-        job_.reset();
+        set_job(nullptr);
       }
       return;
     }
@@ -86,13 +95,22 @@ class TieredPlan : public Executable {
   /// Where the queue is full, a later run asks again. False: there is no thread to be had.
   bool start_job() {
     auto job = std::make_shared<Job>();
-    job->work = [job = job.get(), graph = graph_] { job->plan = try_compile(graph); };
+    job->work = [job = job.get(), graph = graph_] {
+      job->plan = try_compile(graph);
+      job->bytes = job->plan ? job->plan->bytes() : 0;
+      PlanCache::instance().note_growth();
+    };
     const auto answer =
         CompilePool::instance().add(job, static_cast<size_t>(std::max(spare_cores(), 1)));
     if (answer == CompilePool::Answer::accepted) {
-      job_ = std::move(job);
+      set_job(std::move(job));
     }
     return answer != CompilePool::Answer::no_thread;
+  }
+
+  void set_job(std::shared_ptr<Job> job) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    job_.swap(job);  // the one before is freed after the lock
   }
 
   void settle(std::shared_ptr<Executable> plan) {
@@ -104,7 +122,7 @@ class TieredPlan : public Executable {
   }
 
   std::shared_ptr<const Graph> graph_;
-  mutable std::mutex mutex_;  // of the pointer that comes next
+  mutable std::mutex mutex_;  // of the pointers that come next, where they change or do not run
   std::shared_ptr<Executable> plan_;
   std::shared_ptr<Job> job_;
   int runs_ = 0;

@@ -85,13 +85,15 @@ Tensor gradient(const Tensor& of, MemoryFormat format, bool canonical) {
 }
 
 std::vector<int64_t> expanded(IntArrayRef values, int64_t count) {
-  TORCH_CHECK(values.size() == 1 || static_cast<int64_t>(values.size()) == count,
-              "one value for each dimension");
   return values.size() == 1 ? std::vector<int64_t>(count, values[0]) : values.vec();
 }
 
 void check(const Tensor& input, const Tensor& weight, MaybeTensor bias, const Geometry& geometry) {
   const int64_t groups = geometry.groups;
+  for (const IntArrayRef values :
+       {geometry.stride, geometry.padding, geometry.dilation, geometry.output_padding}) {
+    at_or_first(values, 0, static_cast<size_t>(std::max<int64_t>(input.dim() - 2, 0)));
+  }
   TORCH_CHECK(input.dim() == weight.dim() && input.dim() >= 3 && input.dim() <= 5,
               "convolution: dimensions");
   TORCH_CHECK(input.scalar_type() == weight.scalar_type(),
@@ -101,9 +103,9 @@ void check(const Tensor& input, const Tensor& weight, MaybeTensor bias, const Ge
   TORCH_CHECK(groups > 0 && weight.size(0) % groups == 0,
               "convolution: groups do not divide the channels");
   TORCH_CHECK(geometry.transposed ? input.size(1) == weight.size(0)
-                                  : input.size(1) == weight.size(1) * groups,
+                                  : input.size(1) == times(weight.size(1), groups),
               "convolution: channels of input and weight differ");
-  const int64_t channels = geometry.transposed ? weight.size(1) * groups : weight.size(0);
+  const int64_t channels = geometry.transposed ? times(weight.size(1), groups) : weight.size(0);
   if (bias && bias->defined()) {
     TORCH_CHECK(
         bias->dim() == 1 && bias->size(0) == channels && bias->scalar_type() == input.scalar_type(),
@@ -127,16 +129,17 @@ Tensor convolution(const Tensor& input, const Tensor& weight, MaybeTensor bias,
   for (int64_t i = 0; i < spatial; ++i) {
     TORCH_CHECK(steps[i] > 0 && spacing[i] > 0 && pads[i] >= 0,
                 "convolution: bad stride, dilation or padding");
-    const int64_t kernel = spacing[i] * (weight.size(i + 2) - 1) + 1;
+    const int64_t kernel = plus(times(spacing[i], weight.size(i + 2) - 1), 1);
     const int64_t length = input.size(i + 2);
     if (transposed) {
       TORCH_CHECK(extra[i] < steps[i] || extra[i] < spacing[i],
                   "convolution: output padding is too large");
-      sizes.push_back((length - 1) * steps[i] - 2 * pads[i] + kernel + extra[i]);
+      sizes.push_back(
+          plus(plus(times(length - 1, steps[i]), times(-2, pads[i])), plus(kernel, extra[i])));
     } else {
-      TORCH_CHECK(length + 2 * pads[i] >= kernel,
-                  "convolution: the kernel is larger than the input");
-      sizes.push_back((length + 2 * pads[i] - kernel) / steps[i] + 1);
+      const int64_t padded = plus(length, times(2, pads[i]));
+      TORCH_CHECK(padded >= kernel, "convolution: the kernel is larger than the input");
+      sizes.push_back((padded - kernel) / steps[i] + 1);
     }
     TORCH_CHECK(sizes.back() > 0, "convolution: the output is empty");
   }

@@ -86,7 +86,7 @@ Tensor empty_permuted(SymIntArrayRef sizes, IntArrayRef order, Dtype dtype, Layo
     const int64_t dim = at::maybe_wrap_dim(order[i], static_cast<int64_t>(order.size()));
     TORCH_CHECK(strides[dim] == -1, "a dimension stands twice in the physical order");
     strides[dim] = stride;
-    stride *= std::max<int64_t>(logical[dim], 1);
+    stride = times(stride, std::max<int64_t>(logical[dim], 1));
   }
   return empty_strided(logical, strides, dtype.value_or(default_dtype()));
 }
@@ -159,7 +159,7 @@ Tensor triu_indices(int64_t rows, int64_t columns, int64_t offset, Dtype dtype, 
                     Device, Flag) {
   at::native::check_args(rows, columns, layout);
   const int64_t below = at::native::get_tril_size(rows, columns, offset - 1);
-  return empty({2, rows * columns - below}, dtype.value_or(at::kLong));
+  return empty({2, times(rows, columns) - below}, dtype.value_or(at::kLong));
 }
 
 Tensor scalar_tensor(const Scalar&, Dtype dtype, Layout layout, Device, Flag) {

@@ -156,8 +156,9 @@ Tensor fft_c2c(const Tensor& self, SymIntArrayRef dims, int64_t, bool) {
 }
 
 Tensor fft_r2c(const Tensor& self, IntArrayRef dims, int64_t, bool onesided) {
-  TORCH_CHECK(at::isFloatingType(self.scalar_type()) && !dims.empty() && self.numel() > 0,
-              "fft: real input");
+  TORCH_CHECK(
+      at::isFloatingType(self.scalar_type()) && !dims.empty() && self.dim() > 0 && self.numel() > 0,
+      "fft: real input");
   const Sizes sorted = outermost_first(self, dims, true);
   Sizes sizes(self.sizes().begin(), self.sizes().end());
   if (onesided) sizes[sorted.back()] = sizes[sorted.back()] / 2 + 1;
@@ -165,7 +166,7 @@ Tensor fft_r2c(const Tensor& self, IntArrayRef dims, int64_t, bool onesided) {
 }
 
 Tensor fft_c2r(const Tensor& self, IntArrayRef dims, int64_t, SymInt last_size) {
-  TORCH_CHECK(self.is_complex() && !dims.empty() && self.numel() > 0,
+  TORCH_CHECK(self.is_complex() && !dims.empty() && self.dim() > 0 && self.numel() > 0,
               "fft: expected complex numbers");
   const Tensor input =
       dims.size() > 1 ? complex_to_complex(self, dims.slice(0, dims.size() - 1)) : self;
@@ -217,9 +218,12 @@ void check_addr(const Tensor& vec1, const Tensor& vec2) {
 Tensor addr(const Tensor& self, const Tensor& vec1, const Tensor& vec2, const Scalar&,
             const Scalar&) {
   check_addr(vec1, vec2);
-  TORCH_CHECK(at::is_expandable_to(self.sizes(), {vec1.size(0), vec2.size(0)}),
-              "addr: self does not broadcast");
-  return pointwise({self, column(vec1), vec2}, {.promotion = Promotion::common});
+  const Sizes sizes{vec1.size(0), vec2.size(0)};
+  TORCH_CHECK(at::is_expandable_to(self.sizes(), sizes), "addr: self does not broadcast");
+  // Expanded, a scalar counts as a tensor with dimensions where the common dtype is found.
+  const auto expanded = at::inferExpandGeometry_dimvector(self.sizes(), self.strides(), sizes);
+  const Tensor matrix = empty_strided(expanded.sizes, expanded.strides, self.scalar_type());
+  return pointwise({matrix, column(vec1), vec2}, {.promotion = Promotion::common});
 }
 
 Tensor& addr_in_place(Tensor& self, const Tensor& vec1, const Tensor& vec2, const Scalar&,

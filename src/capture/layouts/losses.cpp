@@ -50,17 +50,30 @@ Tensor smooth_l1_loss_backward(const Tensor&, const Tensor& self, const Tensor& 
 
 Tensor huber_loss(const Tensor& self, const Tensor& target, int64_t reduction, double delta) {
   TORCH_CHECK(delta > 0, "huber_loss: delta");
-  const Tensor loss = pointwise({self, target}, {.promotion = Promotion::common});
+  // Written to what is like the input, whatever the target's dtype is.
+  const auto sizes = at::infer_size(self.sizes(), target.sizes());
+  TORCH_CHECK(IntArrayRef(sizes) == self.sizes(), "the loss of a broadcast input is not covered");
+  const Tensor loss = pointwise({self, target}, {.promotion = Promotion::common}, dense_like(self));
   return reduces(reduction) ? scalar_of(loss) : loss;
 }
 
 Tensor soft_margin_loss(const Tensor& self, const Tensor& target, int64_t reduction) {
-  const Tensor loss = pointwise({self, target}, {.promotion = Promotion::common});
+  TORCH_CHECK(at::isFloatingType(self.scalar_type()), "soft_margin_loss of integers");
+  // The negated input, which the target is multiplied into.
+  const Tensor loss =
+      pointwise({self}, {.promotion = Promotion::common}, empty({0}, self.scalar_type()));
+  pointwise({loss, target}, {.promotion = Promotion::common}, loss);
   return reduces(reduction) ? scalar_of(loss) : loss;
 }
 
-Tensor soft_margin_loss_backward(const Tensor&, const Tensor& self, const Tensor& target, int64_t) {
-  return pointwise({target, self}, {.promotion = Promotion::common});
+Tensor soft_margin_loss_backward(const Tensor& grad, const Tensor& self, const Tensor& target,
+                                 int64_t) {
+  TORCH_CHECK(at::isFloatingType(self.scalar_type()), "soft_margin_loss of integers");
+  const Pointwise promoted{.promotion = Promotion::common};
+  const Tensor z = pointwise({pointwise({target}), self}, promoted);
+  const Tensor result = pointwise({target, z}, promoted, empty({0}, self.scalar_type()));
+  pointwise({result, grad}, promoted, result);
+  return result;
 }
 
 void check_entropy(const Tensor& self, const Tensor& target, MaybeTensor weight) {

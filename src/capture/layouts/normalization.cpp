@@ -143,9 +143,13 @@ Three native_group_norm_backward(const Tensor&, const Tensor& input, const Tenso
 }
 
 Tensor native_dropout_backward(const Tensor& grad, const Tensor& mask, double) {
-  const Tensor converted =
-      mask.scalar_type() == grad.scalar_type() ? mask : dense_like(mask, grad.scalar_type());
-  return pointwise({grad, converted, wrapped_number(1.0)}, {.promotion = Promotion::common});
+  // A tensor of another dtype is converted first, which packs it.
+  const ScalarType dtype = at::result_type(grad, mask);
+  const auto converted = [&](const Tensor& tensor) {
+    return tensor.scalar_type() == dtype ? tensor : dense_like(tensor, dtype);
+  };
+  const Tensor masked = pointwise({converted(grad), converted(mask)});
+  return pointwise({masked, wrapped_number(1.0)}, {.promotion = Promotion::common});
 }
 
 }  // namespace

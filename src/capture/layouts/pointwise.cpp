@@ -20,6 +20,7 @@
 #include <ATen/ops/masked_scatter_ops.h>
 #include <ATen/ops/mvlgamma_ops.h>
 #include <ATen/ops/nan_to_num_ops.h>
+#include <ATen/ops/rsub_ops.h>
 #include <ATen/ops/where_ops.h>
 
 namespace torch_lazy {
@@ -81,6 +82,11 @@ void add_rule(LayoutRegistry& registry, std::initializer_list<const char*> names
 template <Promotion promotion>
 void add_number_rule(LayoutRegistry& registry, std::initializer_list<const char*> names) {
   add_rule<promotion, Result::common, Inputs::tensors_and_other_number>(registry, names);
+}
+
+// other - self
+Tensor reversed_sub(const Tensor& self, const Tensor& other, const Scalar&) {
+  return pointwise({other, self}, {.promotion = Promotion::common});
 }
 
 Tensor where_self(const Tensor& condition, const Tensor& self, const Tensor& other) {
@@ -211,7 +217,10 @@ Two log_sigmoid_forward(const Tensor& self) {
   return {contiguous_like(self), contiguous_like(self)};
 }
 
-Tensor log_sigmoid_backward(const Tensor& grad, const Tensor&, const Tensor&) {
+Tensor log_sigmoid_backward(const Tensor& grad, const Tensor& self, const Tensor& buffer) {
+  TORCH_CHECK(at::is_expandable_to(self.sizes(), grad.sizes()) &&
+                  at::is_expandable_to(buffer.sizes(), grad.sizes()),
+              "log_sigmoid_backward: sizes");
   return dense_like(grad);
 }
 
@@ -239,8 +248,8 @@ void add_pointwise_layouts(LayoutRegistry& registry) {
       registry,
       {"aten::deg2rad", "aten::deg2rad_", "aten::deg2rad.out", "aten::rad2deg", "aten::rad2deg_",
        "aten::rad2deg.out", "aten::logit", "aten::logit_", "aten::logit.out", "aten::mvlgamma_"});
-  add_rule<Promotion::common>(registry, {"aten::rsub.Tensor", "aten::floor_divide",
-                                         "aten::floor_divide_.Tensor", "aten::floor_divide.out"});
+  add_rule<Promotion::common>(
+      registry, {"aten::floor_divide", "aten::floor_divide_.Tensor", "aten::floor_divide.out"});
   add_rule<Promotion::common, Result::boolean>(
       registry,
       {"aten::logical_and", "aten::logical_and_", "aten::logical_and.out", "aten::logical_or",
@@ -255,6 +264,7 @@ void add_pointwise_layouts(LayoutRegistry& registry) {
   add_number_rule<Promotion::floating>(registry, {"aten::div.Scalar", "aten::div_.Scalar"});
 
   namespace ops = at::_ops;
+  add_layout<ops::rsub_Tensor>(registry, layout::reversed_sub);
   add_layout<ops::mvlgamma>(registry, layout::mvlgamma);
   add_layout<ops::hardtanh>(registry, layout::hardtanh);
   add_layout<ops::nan_to_num>(registry, layout::nan_to_num);

@@ -52,13 +52,31 @@ ScalarType variance_dtype(const Tensor& self) {
   return c10::toRealValueType(self.scalar_type());
 }
 
-Tensor variance(const Tensor& self, OptionalDims dims, OptionalScalar, bool keepdim) {
-  return empty(reduced_sizes(self, dims, keepdim), variance_dtype(self));
+/// Warns as eager does, by its own warning, where as many or fewer numbers are reduced to one as
+/// `correction` takes away.
+template <typename Operator>
+void warn_of_few(const Tensor& self, const Sizes& sizes, OptionalScalar correction) {
+  const int64_t results = c10::multiply_integers(sizes);
+  const int64_t reduced = results == 0 ? 0 : self.numel() / results;
+  if (static_cast<double>(reduced) <= correction.value_or(1).toDouble()) {
+    const ScalarType dtype = self.is_complex() ? at::kComplexFloat : at::kFloat;
+    Operator::call(at::zeros({1}, dtype), std::nullopt, /*correction=*/1, false);
+  }
 }
 
-Two variance_and_mean(const Tensor& self, OptionalDims dims, OptionalScalar, bool keepdim) {
+template <typename Operator>
+Tensor variance(const Tensor& self, OptionalDims dims, OptionalScalar correction, bool keepdim) {
   const Sizes sizes = reduced_sizes(self, dims, keepdim);
-  return {empty(sizes, variance_dtype(self)), empty(sizes, self.scalar_type())};
+  const ScalarType dtype = variance_dtype(self);
+  warn_of_few<Operator>(self, sizes, correction);
+  return empty(sizes, dtype);
+}
+
+template <typename Operator>
+Two variance_and_mean(const Tensor& self, OptionalDims dims, OptionalScalar correction,
+                      bool keepdim) {
+  Tensor result = variance<Operator>(self, dims, correction, keepdim);
+  return {result, empty(result.sizes(), self.scalar_type())};
 }
 
 Tensor sum_all(const Tensor& self, Dtype dtype) {
@@ -160,10 +178,12 @@ Tensor mv(const Tensor& self, const Tensor& vec) {
 
 void add_reduction_layouts(LayoutRegistry& registry) {
   namespace ops = at::_ops;
-  add_layout<ops::var_correction>(registry, layout::variance);
-  add_layout<ops::std_correction>(registry, layout::variance);
-  add_layout<ops::var_mean_correction>(registry, layout::variance_and_mean);
-  add_layout<ops::std_mean_correction>(registry, layout::variance_and_mean);
+  add_layout<ops::var_correction>(registry, layout::variance<ops::var_correction>);
+  add_layout<ops::std_correction>(registry, layout::variance<ops::std_correction>);
+  add_layout<ops::var_mean_correction>(registry,
+                                       layout::variance_and_mean<ops::var_mean_correction>);
+  add_layout<ops::std_mean_correction>(registry,
+                                       layout::variance_and_mean<ops::std_mean_correction>);
   add_layout<ops::sum>(registry, layout::sum_all);
   add_layout<ops::prod>(registry, layout::sum_all);
   add_layout<ops::mean>(registry, layout::mean_all);

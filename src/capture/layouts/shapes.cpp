@@ -53,11 +53,43 @@ Tensor fill(const Tensor& self, const Value&) {
   return dense_like(self);
 }
 
-// Gradients of views: zeros of the original sizes, written to.
-Tensor slice_backward(const Tensor& grad, SymIntArrayRef sizes, int64_t, SymInt, SymInt, SymInt) {
+// Elements of a slice along a dimension of `length`.
+int64_t slice_length(int64_t length, const std::optional<SymInt>& start,
+                     const std::optional<SymInt>& end, int64_t step) {
+  const auto clamped = [&](const std::optional<SymInt>& value, int64_t fallback, int64_t least) {
+    int64_t position = value ? integer(*value) : fallback;
+    if (position < 0) position += length;
+    return std::clamp<int64_t>(position, least, length);
+  };
+  TORCH_CHECK(step > 0, "a slice's step must be positive");
+  const int64_t first = clamped(start, 0, 0);
+  const int64_t count = clamped(end, length, first) - first;
+  return count / step + (count % step != 0);
+}
+
+int64_t dimension(int64_t dim, IntArrayRef sizes) {
+  return at::maybe_wrap_dim(dim, static_cast<int64_t>(sizes.size()), /*wrap_scalar=*/false);
+}
+
+int64_t check_selected(int64_t dim, int64_t index, IntArrayRef sizes) {
+  const int64_t wrapped = dimension(dim, sizes);
+  TORCH_CHECK(index < sizes[wrapped] && index >= -sizes[wrapped], "select: index");
+  return wrapped;
+}
+
+// Gradients of views: zeros of the original sizes, written to; a smaller gradient is broadcast.
+Tensor slice_backward(const Tensor& grad, SymIntArrayRef sizes, int64_t dim, SymInt start,
+                      SymInt end, SymInt step) {
+  Sizes part(ints(sizes).begin(), ints(sizes).end());
+  const int64_t wrapped = dimension(dim, part);
+  part[wrapped] = slice_length(part[wrapped], start, end, integer(step));
+  TORCH_CHECK(at::is_expandable_to(grad.sizes(), part), "slice_backward: the gradient's sizes");
   return empty(ints(sizes), grad.scalar_type());
 }
-Tensor select_backward(const Tensor& grad, SymIntArrayRef sizes, int64_t, SymInt) {
+Tensor select_backward(const Tensor& grad, SymIntArrayRef sizes, int64_t dim, SymInt index) {
+  Sizes part(ints(sizes).begin(), ints(sizes).end());
+  part.erase(part.begin() + check_selected(dim, integer(index), part));
+  TORCH_CHECK(at::is_expandable_to(grad.sizes(), part), "select_backward: the gradient's sizes");
   return empty(ints(sizes), grad.scalar_type());
 }
 Tensor diagonal_backward(const Tensor& grad, SymIntArrayRef sizes, int64_t, int64_t, int64_t) {
@@ -79,28 +111,17 @@ Tensor clone_of_storage(const Tensor& self) {
 
 Tensor slice_scatter(const Tensor& self, const Tensor& source, int64_t dim,
                      std::optional<SymInt> start, std::optional<SymInt> end, SymInt step) {
-  const int64_t wrapped = at::maybe_wrap_dim(dim, self.dim());
-  const int64_t length = self.size(wrapped);
-  const auto clamped = [&](const std::optional<SymInt>& value, int64_t fallback, int64_t least) {
-    int64_t position = value ? integer(*value) : fallback;
-    if (position < 0) position += length;
-    return std::clamp<int64_t>(position, least, length);
-  };
-  TORCH_CHECK(integer(step) > 0, "slice_scatter: the step must be positive");
-  const int64_t first = clamped(start, 0, 0);
-  const int64_t last = clamped(end, length, first);
+  const int64_t wrapped = dimension(dim, self.sizes());
   Sizes expected = sizes_of(self);
-  expected[wrapped] = (last - first + integer(step) - 1) / integer(step);
+  expected[wrapped] = slice_length(self.size(wrapped), start, end, integer(step));
   TORCH_CHECK(source.sizes() == IntArrayRef(expected),
               "slice_scatter: the source does not fit the slice");
   return clone_of_storage(self);
 }
 
 Tensor select_scatter(const Tensor& self, const Tensor& source, int64_t dim, SymInt index) {
-  const int64_t wrapped = at::maybe_wrap_dim(dim, self.dim());
+  const int64_t wrapped = check_selected(dim, integer(index), self.sizes());
   Sizes expected = sizes_of(self);
-  TORCH_CHECK(integer(index) < expected[wrapped] && integer(index) >= -expected[wrapped],
-              "select_scatter: index");
   expected.erase(expected.begin() + wrapped);
   TORCH_CHECK(source.sizes() == IntArrayRef(expected), "select_scatter: the source does not fit");
   return clone_of_storage(self);
@@ -125,7 +146,7 @@ Tensor constant_pad_nd(const Tensor& self, SymIntArrayRef pad, const Scalar&) {
   for (size_t i = 0; i < amounts.size() / 2; ++i) {
     int64_t& size = sizes[sizes.size() - 1 - i];
     only_crops &= amounts[2 * i] <= 0 && amounts[2 * i + 1] <= 0;
-    size += amounts[2 * i] + amounts[2 * i + 1];
+    size = plus(plus(size, amounts[2 * i]), amounts[2 * i + 1]);
     TORCH_CHECK(size >= 0, "constant_pad_nd: a size would be negative");
   }
   if (only_crops) {
@@ -222,20 +243,23 @@ Tensor rot90(const Tensor& self, int64_t turns, IntArrayRef dims) {
 }
 
 Tensor repeat(const Tensor& self, SymIntArrayRef repeats) {
-  const IntArrayRef times = ints(repeats);
-  TORCH_CHECK(static_cast<int64_t>(times.size()) >= self.dim(), "repeat: too few repeats");
-  Sizes sizes(times.begin(), times.end());
-  for (int64_t i = 0; i < self.dim(); ++i)
-    sizes[sizes.size() - 1 - i] *= self.size(self.dim() - 1 - i);
+  const IntArrayRef counts = ints(repeats);
+  TORCH_CHECK(static_cast<int64_t>(counts.size()) >= self.dim(), "repeat: too few repeats");
+  Sizes sizes(counts.begin(), counts.end());
+  for (int64_t i = 0; i < self.dim(); ++i) {
+    int64_t& size = sizes[sizes.size() - 1 - i];
+    size = times(size, self.size(self.dim() - 1 - i));
+  }
   return empty(sizes, self.scalar_type());
 }
 
 Tensor diag_embed(const Tensor& self, int64_t offset, int64_t dim1, int64_t dim2) {
+  TORCH_CHECK(self.dim() > 0, "diag_embed: dimensions");
   const int64_t dims = self.dim() + 1;
   const int64_t first = at::maybe_wrap_dim(dim1, dims), second = at::maybe_wrap_dim(dim2, dims);
   TORCH_CHECK(first != second, "diag_embed: the dimensions must differ");
   Sizes sizes = sizes_of(self);
-  const int64_t length = sizes.back() + std::abs(offset);
+  const int64_t length = plus(sizes.back(), offset < 0 ? times(offset, -1) : offset);
   sizes.pop_back();
   sizes.insert(sizes.begin() + std::min(first, second), length);
   sizes.insert(sizes.begin() + std::max(first, second), length);
@@ -246,7 +270,8 @@ Tensor narrow_copy(const Tensor& self, int64_t dim, SymInt start, SymInt length)
   const int64_t wrapped = at::maybe_wrap_dim(dim, self.dim());
   const int64_t size = self.size(wrapped), count = integer(length);
   const int64_t first = integer(start) < 0 ? integer(start) + size : integer(start);
-  TORCH_CHECK(first >= 0 && count >= 0 && first + count <= size, "narrow_copy: out of range");
+  TORCH_CHECK(first >= 0 && count >= 0 && count <= size && first <= size - count,
+              "narrow_copy: out of range");
   Sizes sizes = sizes_of(self);
   sizes[wrapped] = count;
   return empty(sizes, self.scalar_type());

@@ -64,23 +64,20 @@ Tensor adaptive_avg_pool3d_backward(const Tensor&, const Tensor& self) {
   return contiguous_like(self);
 }
 
-int64_t at_or_first(IntArrayRef values, size_t i) {
-  return values.size() == 1 ? values[0] : values[i];
-}
-
 Two max_pool3d_with_indices(const Tensor& self, IntArrayRef kernel, IntArrayRef stride,
                             IntArrayRef padding, IntArrayRef dilation, bool ceil_mode) {
   TORCH_CHECK(self.dim() == 4 || self.dim() == 5, "max_pool3d: dimensions");
   Sizes sizes(self.sizes().begin(), self.sizes().end());
   for (size_t i = 0; i < 3; ++i) {
     int64_t& size = sizes[sizes.size() - 3 + i];
-    const int64_t window = at_or_first(kernel, i);
-    const int64_t pad = at_or_first(padding, i);
-    TORCH_CHECK(size > 0 && pad >= 0 && pad * 2 <= window,
-                "max_pool3d: bad padding or empty input");
-    size = at::native::pooling_output_shape<int64_t>(
-        size, window, pad, stride.empty() ? window : at_or_first(stride, i),
-        at_or_first(dilation, i), ceil_mode);
+    const int64_t window = at_or_first(kernel, i, 3);
+    const int64_t pad = at_or_first(padding, i, 3);
+    const int64_t step = stride.empty() ? window : at_or_first(stride, i, 3);
+    const int64_t gap = at_or_first(dilation, i, 3);
+    TORCH_CHECK(size > 0 && window > 0 && pad >= 0 && pad <= window / 2 && gap > 0,
+                "max_pool3d: bad window or padding, or empty input");
+    plus(plus(size, times(gap, window)), plus(times(pad, 2), step));  // as large as it gets
+    size = at::native::pooling_output_shape<int64_t>(size, window, pad, step, gap, ceil_mode);
     TORCH_CHECK(size > 0, "max_pool3d: the output would be empty");
   }
   const MemoryFormat format = self.suggest_memory_format();
@@ -142,7 +139,7 @@ Tensor reflection_pad2d(const Tensor& self, SymIntArrayRef padding) {
     int64_t& size = sizes[sizes.size() - 1 - i];
     TORCH_CHECK(pads[2 * i] < size && pads[2 * i + 1] < size,
                 "reflection_pad2d: padding is too large");
-    size += pads[2 * i] + pads[2 * i + 1];
+    size = plus(size, plus(pads[2 * i], pads[2 * i + 1]));
     TORCH_CHECK(size >= 1, "reflection_pad2d: the output would be empty");
   }
   return in_format_of(self, sizes);
@@ -181,10 +178,10 @@ Tensor pixel_shuffle(const Tensor& self, int64_t factor) {
   TORCH_CHECK(self.dim() >= 3 && factor > 0, "pixel_shuffle: dimensions");
   Sizes sizes(self.sizes().begin(), self.sizes().end());
   const size_t channels = sizes.size() - 3;
-  TORCH_CHECK(sizes[channels] % (factor * factor) == 0, "pixel_shuffle: channels");
-  sizes[channels] /= factor * factor;
-  sizes[channels + 1] *= factor;
-  sizes[channels + 2] *= factor;
+  TORCH_CHECK(sizes[channels] % times(factor, factor) == 0, "pixel_shuffle: channels");
+  sizes[channels] /= times(factor, factor);
+  sizes[channels + 1] = times(sizes[channels + 1], factor);
+  sizes[channels + 2] = times(sizes[channels + 2], factor);
   return in_format_of(self, sizes);
 }
 
@@ -194,7 +191,7 @@ Tensor pixel_unshuffle(const Tensor& self, int64_t factor) {
   const size_t channels = sizes.size() - 3;
   TORCH_CHECK(sizes[channels + 1] % factor == 0 && sizes[channels + 2] % factor == 0,
               "pixel_unshuffle: sizes");
-  sizes[channels] *= factor * factor;
+  sizes[channels] = times(sizes[channels], times(factor, factor));
   sizes[channels + 1] /= factor;
   sizes[channels + 2] /= factor;
   return in_format_of(self, sizes);
@@ -214,13 +211,14 @@ Tensor im2col(const Tensor& self, IntArrayRef kernel, IntArrayRef dilation, IntA
       "im2col: arguments");
   int64_t blocks = 1;
   for (int64_t i = 0; i < 2; ++i) {
-    const int64_t extent = dilation[i] * (kernel[i] - 1) + 1;
-    const int64_t length = self.size(i - 2) + 2 * padding[i];
-    TORCH_CHECK(stride[i] > 0 && kernel[i] > 0 && length >= extent,
-                "im2col: the kernel does not fit");
-    blocks *= (length - extent) / stride[i] + 1;
+    TORCH_CHECK(stride[i] > 0 && kernel[i] > 0 && dilation[i] > 0 && padding[i] >= 0,
+                "im2col: arguments");
+    const int64_t extent = plus(times(dilation[i], kernel[i] - 1), 1);
+    const int64_t length = plus(self.size(i - 2), times(2, padding[i]));
+    TORCH_CHECK(length >= extent, "im2col: the kernel does not fit");
+    blocks = times(blocks, (length - extent) / stride[i] + 1);
   }
-  const int64_t rows = self.size(-3) * kernel[0] * kernel[1];
+  const int64_t rows = times(times(self.size(-3), kernel[0]), kernel[1]);
   TORCH_CHECK(self.numel() > 0, "im2col: empty input");
   return self.dim() == 3 ? empty({rows, blocks}, self.scalar_type())
                          : empty({self.size(0), rows, blocks}, self.scalar_type());
@@ -231,8 +229,10 @@ Tensor col2im(const Tensor& self, SymIntArrayRef output_size, IntArrayRef kernel
   const IntArrayRef image = ints(output_size);
   TORCH_CHECK(self.dim() == 2 || self.dim() == 3, "col2im: dimensions");
   TORCH_CHECK(image.size() == 2 && kernel.size() == 2, "col2im: arguments");
-  TORCH_CHECK(self.numel() > 0 && self.size(-2) % (kernel[0] * kernel[1]) == 0, "col2im: sizes");
-  const int64_t channels = self.size(-2) / (kernel[0] * kernel[1]);
+  TORCH_CHECK(kernel[0] > 0 && kernel[1] > 0, "col2im: arguments");
+  const int64_t window = times(kernel[0], kernel[1]);
+  TORCH_CHECK(self.numel() > 0 && self.size(-2) % window == 0, "col2im: sizes");
+  const int64_t channels = self.size(-2) / window;
   return self.dim() == 2 ? empty({channels, image[0], image[1]}, self.scalar_type())
                          : empty({self.size(0), channels, image[0], image[1]}, self.scalar_type());
 }

@@ -46,6 +46,24 @@ inline int64_t integer(const SymInt& value) {
   return value.guard_int(__FILE__, __LINE__);
 }
 
+// Sizes computed from numbers that a program gave: they may be anything.
+inline int64_t times(int64_t a, int64_t b) {
+  int64_t product = 0;
+  TORCH_CHECK(!__builtin_mul_overflow(a, b, &product), "a size overflows");
+  return product;
+}
+inline int64_t plus(int64_t a, int64_t b) {
+  int64_t sum = 0;
+  TORCH_CHECK(!__builtin_add_overflow(a, b, &sum), "a size overflows");
+  return sum;
+}
+
+// Lists with one number for each dimension, or one for all.
+inline int64_t at_or_first(IntArrayRef values, size_t i, size_t count) {
+  TORCH_CHECK(values.size() == 1 || values.size() == count, "one value for each dimension");
+  return values.size() == 1 ? values[0] : values[i];
+}
+
 inline Tensor empty(IntArrayRef sizes, ScalarType dtype, Format format = std::nullopt) {
   return at::detail::empty_meta(sizes, dtype, format);
 }
