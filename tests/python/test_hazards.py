@@ -255,15 +255,18 @@ def test_a_replay_and_gradients_that_another_thread_removes():
         x = torch.ones(64, 256, device="lazy")
 
         @torch_lazy.compile
-        def step(x):
-            optimizer.zero_grad()
+        @torch.no_grad()
+        def step(x):  # without backward, which writes gradients while others read them
             loss = model(x).square().mean()
-            loss.backward()
+            for p in model.parameters():
+                p.grad = p * loss
             optimizer.step()
             return loss
 
         for _ in range(20):
             expected = step(x).item()
+        before = torch_lazy.metrics.counters().get("Replayed", 0)
+        assert before >= 10
         done = False
 
         def remove():
@@ -286,6 +289,7 @@ def test_a_replay_and_gradients_that_another_thread_removes():
 
         in_threads(remove, replay)
         assert all(torch.isfinite(p).all().item() for p in model.parameters())
+        assert torch_lazy.metrics.counters()["Replayed"] > before
         print("ended")
     """) == ["ended"]
 
