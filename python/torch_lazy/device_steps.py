@@ -32,7 +32,7 @@ class StepsOnDevice:
     def __enter__(self) -> None:
         for optimizer in self._optimizers:
             for group in _counting_groups(optimizer):
-                if not group["capturable"] and not group.get("fused"):
+                if not group["capturable"] and not group.get("fused") and _may_be_capturable(group):
                     self._set.append(group)
                     _set_for_calls.append(group)
                     group["capturable"] = True
@@ -42,6 +42,11 @@ class StepsOnDevice:
             group["capturable"] = False
             _set_for_calls[:] = [other for other in _set_for_calls if other is not group]
         self._set = []
+
+
+def _may_be_capturable(group: dict[str, Any]) -> bool:
+    """Capturable: where the user's choice makes the optimizer refuse a tensor as rate, it does."""
+    return not (group.get("foreach") and isinstance(group.get("lr"), torch.Tensor))
 
 
 def keep_steps_on_device(optimizer: Optimizer) -> None:

@@ -34,10 +34,6 @@ struct Call {
 /// and must be executed at once. Raises eager's kind of error where devices are mixed.
 bool identify(Call& call);
 
-/// Appends which numbers are too large for which dtypes of the call: kernels refuse these whatever
-/// the data is. Nothing is appended for numbers that fit.
-void identify_misfits(const Call& call, Key& key);
-
 /// Raises eager's kind of error where a call that is not identified mixes devices.
 void check_devices(const Call& call);
 

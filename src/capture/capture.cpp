@@ -13,6 +13,7 @@
 #include "ir/trace.h"
 #include "runtime/executor.h"
 #include "runtime/failure.h"
+#include "runtime/recorders.h"
 #include "runtime/watch.h"
 #include <torch_lazy/backend.h>
 
@@ -153,6 +154,7 @@ bool append_node(Call& call, Description& description, c10::ArrayRef<at::Tensor>
     ++node->refs;  // nothing holds an effect but the program itself
   }
   program.append(owned.release(), call.trace);
+  note_recorder(program);
   return over_limit(program);
 }
 

@@ -1,10 +1,9 @@
 // The key of a call: every fact on which its results' layouts, and the meaning of its node, depend.
 #include "base/hash.h"
-#include "base/overflow.h"
 #include "base/settings.h"
 #include "capture/call.h"
+#include "capture/misfits.h"
 #include "capture/tensor.h"
-#include <torch_lazy/backend.h>
 
 #include <ATen/ATen.h>
 #include <c10/core/DefaultDtype.h>
@@ -38,7 +37,6 @@ enum Tag : uint64_t {
   kGenericList,
   kNumber,
   kNumberList,
-  kMisfit,
 };
 
 uint64_t word_of(double value) {
@@ -112,54 +110,6 @@ bool is_special(const c10::IValue& value) {
 /// Whether a number is an input of the graph; otherwise it is part of it.
 bool travels(const c10::IValue& value, const ArgumentInfo& info) {
   return value.isScalar() && info.policy != NumberPolicy::attribute && !is_special(value);
-}
-
-/// Whether no kernel can refuse the number for its size. False is a reason to look closer.
-bool surely_fits(const c10::IValue& value) {
-  if (value.isDouble()) {
-    return always_fits(value.toDouble());
-  }
-  return value.isInt() ? always_fits(static_cast<double>(value.toInt())) : !value.isComplexDouble();
-}
-
-/// The same of a CPU tensor without dimensions, which kernels read as a number.
-bool surely_fits(const at::Tensor& number) {
-  if (!number.unsafeGetTensorImpl()->storage_initialized() || number.is_neg()) {
-    return false;
-  }
-  switch (number.scalar_type()) {
-    case at::kBool:
-      return true;
-    case at::kLong:
-      return always_fits(static_cast<double>(*number.const_data_ptr<int64_t>()));
-    case at::kFloat:
-      return always_fits(*number.const_data_ptr<float>());
-    case at::kDouble:
-      return always_fits(*number.const_data_ptr<double>());
-    default:
-      return false;
-  }
-}
-
-/// Calls `visit` with all numbers of an argument that reaches a kernel as one or more.
-template <typename Visit>
-void visit_numbers(const c10::IValue& value, const ArgumentInfo& info, Visit visit) {
-  if (value.isTensor()) {
-    const at::Tensor& t = value.toTensor();
-    if (t.defined() && !is_lazy(t) && t.dim() == 0) {
-      visit(number_value(value));
-    }
-  } else if (info.kind == ArgumentKind::number && value.isScalar()) {
-    visit(value.toScalar());
-  } else if (info.kind == ArgumentKind::number_list && value.isDoubleList()) {
-    for (double number : value.toDoubleVector()) {
-      visit(c10::Scalar(number));
-    }
-  } else if (info.kind == ArgumentKind::number_list && value.isList()) {
-    for (const c10::IValue& element : value.toListRef()) {
-      visit(element.isScalar() ? element.toScalar() : c10::Scalar());
-    }
-  }
 }
 
 [[noreturn]] void raise_mixed_devices(const Call& call, c10::DeviceIndex device,
@@ -493,35 +443,6 @@ void check_devices(const Call& call) {
         check(element.toTensor());
       }
     }
-  }
-}
-
-void identify_misfits(const Call& call, Key& key) {
-  c10::SmallVector<at::ScalarType, 6> dtypes = {c10::get_default_dtype_as_scalartype()};
-  auto add = [&](at::ScalarType dtype) {
-    if (std::find(dtypes.begin(), dtypes.end(), dtype) == dtypes.end()) {
-      dtypes.push_back(dtype);
-    }
-  };
-  for (const at::Tensor* tensor : call.tensors) {
-    add(tensor->scalar_type());
-  }
-  const auto& schema = call.op.handle.schema().arguments();
-  for (size_t i = 0; i < call.arguments.size(); ++i) {
-    if (call.arguments[i].isInt() && schema[i].name() == "dtype") {
-      add(static_cast<at::ScalarType>(call.arguments[i].toInt()));
-    }
-  }
-  uint64_t place = 0;
-  for (size_t i = 0; i < call.arguments.size(); ++i) {
-    visit_numbers(call.arguments[i], call.op.arguments[i], [&](const c10::Scalar& number) {
-      ++place;
-      for (at::ScalarType dtype : dtypes) {
-        if (overflows(number, dtype)) {
-          key.push_back(kMisfit | static_cast<uint64_t>(dtype) << 8 | place << 16);
-        }
-      }
-    });
   }
 }
 

@@ -4,6 +4,7 @@
 #include "base/hash.h"
 #include "base/metrics.h"
 #include "base/warnings.h"
+#include "capture/misfits.h"
 #include "capture/tensor.h"
 #include "runtime/real_tensor.h"
 #include <torch_lazy/backend.h>

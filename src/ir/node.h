@@ -42,7 +42,8 @@ struct Value;
 struct Failure {
   std::string message;
   std::exception_ptr original;         // its type is eager's; null: none of eager's
-  std::thread::id scheduler;           // the thread whose run failed
+  std::thread::id scheduler;           // the thread that recorded the call; the one whose run
+                                       // failed where that is not known, or there was no memory
   std::atomic<bool> delivered{false};  // the program has seen it
 };
 

@@ -298,7 +298,7 @@ void CallKey::add_attributes(PyObject* object) {
       auto value = py::reinterpret_steal<py::object>(
           PyMember_GetOne(reinterpret_cast<const char*>(object), member));
       PyErr_Clear();
-      words_.push_back(value ? kSlot : 0);
+      words_.push_back(value ? static_cast<uint64_t>(kSlot) : 0);
       if (value) {
         add(value.ptr());
         owned_.push_back(std::move(value));

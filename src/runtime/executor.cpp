@@ -12,7 +12,6 @@
 #include "runtime/graph_report.h"
 #include "runtime/outside.h"
 #include "runtime/real_tensor.h"
-#include "runtime/recorders.h"
 #include "runtime/selection.h"
 #include "runtime/watch.h"
 
@@ -340,7 +339,9 @@ void leave_to_readers(Buffer& buffer) {
   program.set_data(value, std::move(copy));
 }
 
-bool is_over_limit(const Program& program) {
+}  // namespace
+
+bool over_limit(const Program& program) {
   if (watch()) {
     return false;  // what is replayed is one graph
   }
@@ -360,8 +361,6 @@ bool is_over_limit(const Program& program) {
   return too_long || (bytes && program.bytes_held() >= bytes) ||
          s.check.load(std::memory_order_relaxed);
 }
-
-}  // namespace
 
 void run_all(std::optional<c10::DeviceIndex> device) {
   SyncRequest request;
@@ -552,17 +551,12 @@ void wait_for_device() {
   raise_undelivered(/*of_any_thread=*/true);
 }
 
-bool over_limit(const Program& program) {
-  note_recorder(program);
-  return is_over_limit(program);
-}
-
 void cut() {
   run_all();
   bool still_over = false;
   {
     GraphLock lock;
-    still_over = is_over_limit(Program::instance());
+    still_over = over_limit(Program::instance());
   }
   if (still_over) {
     wait_for_all();  // what is in flight keeps memory alive

@@ -67,8 +67,7 @@ TORCH_LAZY_API void wait_for_device();
 /// Returns when the data of these buffers' values is there.
 TORCH_LAZY_API void wait_for_buffers(c10::ArrayRef<Buffer*> buffers);
 
-/// After each call that a thread has recorded: notes whose it is. Whether what is pending has grown
-/// past a limit and should run. Needs the graph lock.
+/// Whether what is pending has grown past a limit and should run. Needs the graph lock.
 bool over_limit(const Program& program);
 
 /// Runs what is pending because it has; waits if what is in flight is too much as well.

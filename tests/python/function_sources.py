@@ -249,8 +249,8 @@ SOURCES = [
            "        return self.k\nclass $N:\n    a = $N_d()\nvars($N)['a'].k = $v\n$n = $N()",
            "$n.a", "vars($N)['a'].k = $w"),
     Source("descriptor: own dict", "class $N_d:\n    def __init__(self):\n        self.of = {}\n"
-           "    def __get__(self, item, owner=None):\n        return self.of[id(item)]\n"
-           "    def __set__(self, item, value):\n        self.of[id(item)] = value\n"
+           "    def __get__(self, item, owner=None):\n        return self.of[type(item).__name__]\n"
+           "    def __set__(self, item, value):\n        self.of[type(item).__name__] = value\n"
            "class $N:\n    a = $N_d()\n$n = $N()\n$n.a = $v", "$n.a", "$n.a = $w"),
     Source("__getattr__", "class $N:\n    def __init__(self):\n        self.of = {'a': $v}\n"
            "    def __getattr__(self, name):\n        return self.of[name]\n$n = $N()", "$n.a",
@@ -573,8 +573,8 @@ SOURCES = [
            "$n.data = torch.tensor([$w])", ("float",)),
     Source("plain tensor: replaced", "$n = torch.tensor([$v])", "$n.tolist()[0]",
            "$n = torch.tensor([$w])", ("float",)),
-    Source("plain tensor: length", "$n = torch.zeros($v)", "len($n)", "$n.resize_($w)", ("int",)),
-    Source("plain tensor: shape", "$n = torch.zeros($v)", "$n.shape[0]", "$n.resize_($w)",
+    Source("plain tensor: length", "$n = torch.zeros($v)", "len($n)", "$n.resize_($w).zero_()", ("int",)),
+    Source("plain tensor: shape", "$n = torch.zeros($v)", "$n.shape[0]", "$n.resize_($w).zero_()",
            ("int",)),
     Source("plain tensor: stride", "$n = torch.zeros(2, 3)", "$n.stride()[0]", "$n.t_()",
            ("int_free",)),
