@@ -24,7 +24,7 @@ from torch_lazy.host_reads import HostReads, load_modes
 from torch_lazy.observe import Observed, Observer, merged
 from torch_lazy.rates import RateWatch, fix_rates
 from torch_lazy.reach import WRAPPERS, Reach, post_hooks, reach_of
-from torch_lazy.results import Shape, is_twisted, leaf_difference
+from torch_lazy.results import Shape, is_object, is_twisted, leaf_difference
 
 _OTHER_CALL = (
     "it changes the tree of its arguments, or leaves a mode such as no_grad on; do that outside of "
@@ -240,6 +240,8 @@ class CompiledFunction:
             or twisted
             or _result_obstacle(leaves, {id(tensor) for tensor in known})
             or _kept_result(result, after, parts)
+            or observer.hash_obstacle(arguments, {*after.tensors, *after.hosts})
+            or (_hooked(arguments, known) if recording.backward else "")
         )
         if "reads a number" in obstacle and not self._is_compiling:
             obstacle += (
@@ -356,6 +358,17 @@ def _result_obstacle(leaves: list[Any], known: set[int]) -> str:
                 return f"it returns a {type(leaf).__name__}"
             if vars(leaf) or leaf._backward_hooks or post_hooks(leaf):
                 return "it returns a tensor with attributes or hooks of its own"
+            if leaf.is_leaf and leaf.grad is not None:
+                return "it returns a tensor that it made, with its gradient"
+    return ""
+
+
+def _hooked(arguments: Sequence[torch.Tensor], known: Sequence[torch.Tensor]) -> str:
+    """An obstacle: hooks that backward may have called, and that no replay looks at."""
+    if any(tensor._backward_hooks or post_hooks(tensor) for tensor in arguments):
+        return "an argument has hooks; call backward outside of the function"
+    if any(map(_C.accumulator_has_hooks, known)):
+        return "a tensor has hooks on the node that accumulates its gradient"
     return ""
 
 
@@ -365,12 +378,16 @@ def _kept_result(result: Any, reach: Reach, arguments: list[Any]) -> str:
     waiting = [result]
     while waiting:
         part = waiting.pop()
-        if isinstance(part, (list, dict)) and (id(part) in known or reach.has_seen(part)):
+        if (isinstance(part, (list, dict)) or is_object(part)) and (
+            id(part) in known or reach.has_seen(part)
+        ):
             return f"it returns a {type(part).__name__} that is kept elsewhere, too; return a copy"
         if isinstance(part, (list, tuple)):
             waiting += part
         elif isinstance(part, dict):
             waiting += part.values()
+        elif is_object(part):
+            waiting += vars(part).values() if hasattr(part, "__dict__") else ()
     return ""
 
 

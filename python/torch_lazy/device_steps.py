@@ -31,6 +31,7 @@ class StepsOnDevice:
 
     def __enter__(self) -> None:
         for optimizer in self._optimizers:
+            keep_steps_on_device(optimizer)
             for group in _counting_groups(optimizer):
                 if not group["capturable"] and not group.get("fused") and _may_be_capturable(group):
                     self._set.append(group)
@@ -69,7 +70,7 @@ def has_steps_on_device(optimizer: Optimizer) -> bool:
 
 def _counting_groups(optimizer: Optimizer) -> Iterator[dict[str, Any]]:
     for group in optimizer.param_groups:
-        if "capturable" in group and any(_is_lazy(p) for p in group["params"]):
+        if "capturable" in group and group["params"] and all(map(_is_lazy, group["params"])):
             yield group
 
 

@@ -40,6 +40,14 @@ class HostReads(TorchDispatchMode):
             self._note_made(arguments)  # torch.tensor: made of Python's numbers
         result = func(*args, **kwargs)
         results = tree_leaves(result)
+        given = (*args, *kwargs.values())
+        if any(torch._C.Generator in type(value).__mro__ for value in given) and any(
+            map(_is_host, results)
+        ):
+            self.obstacle = self.obstacle or (
+                f"{func} draws from a generator ({_C.source_line().strip()}); draw on the device "
+                f"lazy, or outside of the function"
+            )
         if arguments and not self.obstacle:
             moves = _only_moves(func, results)
             for tensor in arguments:

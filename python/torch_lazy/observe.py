@@ -13,7 +13,7 @@ import re
 import sys
 import sysconfig
 import types
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from typing import Any, NamedTuple
 
 import torch
@@ -71,6 +71,8 @@ class CodeFacts(NamedTuple):
     """It may read attributes whose names it does not have."""
     any_global: bool
     """It may read all globals of its module."""
+    compares_types: bool
+    """It may compare `type(x)`."""
 
 
 @functools.lru_cache(maxsize=8192)
@@ -111,6 +113,7 @@ def code_facts(code: types.CodeType) -> CodeFacts:
         unpacks_objects
         or formats
         or bool(_READS_BY_NAME & attributes & set(code.co_names))
+        or bool((_READS_BY_NAME - _BY_NAME) & named)
         or bool(_ALL_ATTRIBUTES & named)
         or bool(_BY_NAME & values)
         or (bool(_BY_NAME & named) and not _names_are_constant(instructions))
@@ -122,6 +125,8 @@ def code_facts(code: types.CodeType) -> CodeFacts:
         frozenset(values),
         any_attribute=dynamic,
         any_global=not {"globals", "locals", "eval", "exec"}.isdisjoint(named),
+        compares_types="type" in named
+        and any(i.opname in ("IS_OP", "COMPARE_OP", "CONTAINS_OP") for i in instructions),
     )
 
 
@@ -280,10 +285,10 @@ class Observed:
                     self._say(code, what)
 
     def _look_for_names(self, code: types.CodeType, facts: CodeFacts) -> None:
-        """Attributes of PyTorch's objects that are no objects of the program."""
-        for name, what in _UNSEEN_ATTRIBUTES.items():
-            if name in facts.attributes and name in code.co_names:
-                self._say(code, f"reads {what}")
+        """What PyTorch and Python keep in no object of the program."""
+        for name in code.co_names:
+            if name in _UNSEEN_NAMES:
+                self._say(code, f"reads {_UNSEEN_NAMES[name]}")
         for name, what in _UNSEEN_GLOBALS.items():
             if name in facts.globals:
                 self._say(code, f"reads {what}")
@@ -295,11 +300,19 @@ class Observed:
         )
 
 
-_UNSEEN_ATTRIBUTES = {
+_UNSEEN_NAMES = {
     "_version": "a tensor's count of writes",
     "_base": "the tensor that another is a view of",
+    "grad_fn": "the graph of autograd",
     "next_functions": "the graph of autograd",
     "retains_grad": "whether a tensor keeps its gradient",
+    "_backward_hooks": "a tensor's hooks",
+    "_post_accumulate_grad_hooks": "a tensor's hooks",
+    "get_type_hints": "annotations",
+    "currentframe": "the frames that called it",
+    "walk_stack": "the frames that called it",
+    "extract_stack": "the frames that called it",
+    "format_stack": "the frames that called it",
     "__globals__": "the globals of a function",
     "f_back": "the frames that called it",
     "exc_info": "the exception that is being handled",
@@ -323,6 +336,7 @@ _UNSEEN_GLOBALS = {
 _UNSEEN_FUNCTIONS = {
     ("logging", "getLogger"): "looks up a logger by its name; do that outside of the function",
     ("importlib", "import_module"): "imports a module by a name that is computed",
+    ("torch._tensor", "__dlpack__"): "hands on a tensor's memory",
 }
 """Functions of Python's own that give objects that nothing leads to."""
 
@@ -382,13 +396,22 @@ _OUTSIDE_FUNCTIONS = {
     ("datetime", "utcnow"),
 }
 
-_HARMLESS = {"getpid", "fspath", "get_ident"}
+_OUTSIDE_NAMES = {("numpy", "fromfile"), ("numpy", "from_dlpack"), ("torch", "from_file")}
+"""The same, by the package they are in."""
+
+_HARMLESS = {"getpid", "fspath"}
 """Functions of those modules that say the same in every call."""
 
 _FROM_THE_PROGRAM = {
     ("builtins", "eval"): "code that is made at run time",
     ("builtins", "exec"): "code that is made at run time",
     ("builtins", "__import__"): "a module whose name is computed",
+    ("builtins", "id"): "the identity of an object",
+    ("_thread", "get_ident"): "the calling thread",
+    ("_thread", "get_native_id"): "the calling thread",
+    ("_weakref", "getweakrefcount"): "a count of references",
+    ("_weakref", "getweakrefs"): "references to an object",
+    ("sys", "exception"): "the exception that is being handled",
     ("torch._C", "get_num_threads"): "the number of threads",
     ("torch._C", "get_num_interop_threads"): "the number of threads",
     ("torch._C", "data_ptr"): "an address",
@@ -470,14 +493,19 @@ def c_obstacle(calls: Iterable[tuple[str, Any, Any, str]], restores: bool = Fals
             continue
         root = module.partition(".")[0]
         at = f" ({line.strip()})" if line else ""
-        if (module, name) in _OUTSIDE_FUNCTIONS or _is_in(module, _OUTSIDE):
+        if (
+            (module, name) in _OUTSIDE_FUNCTIONS
+            or (root, name) in _OUTSIDE_NAMES
+            or _is_in(module, _OUTSIDE)
+        ):
             return (
                 f"it calls {_said(module, name)}{at}, which a replay would leave out; do that "
                 f"outside of the function, and pass what it gives as an argument"
             )
         if (module, name) in _FROM_THE_PROGRAM and not is_library(caller):
             return f"it uses {_FROM_THE_PROGRAM[module, name]}{at}, which a replay cannot check"
-        if owner is torch._C.Generator and not (restores and name in _STATE_OF_GENERATOR):
+        harmless = name in _CHECKS_OF_TYPES or (restores and name in _STATE_OF_GENERATOR)
+        if owner is torch._C.Generator and not harmless:
             return f"it reads or sets a generator's state{at}; do that outside of the function"
         if root not in _PURE and not is_library(caller):
             return (
@@ -488,6 +516,7 @@ def c_obstacle(calls: Iterable[tuple[str, Any, Any, str]], restores: bool = Fals
 
 
 _STATE_OF_GENERATOR = {"get_state", "set_state"}
+_CHECKS_OF_TYPES = {"__instancecheck__", "__subclasscheck__"}
 
 _USES_OF_GENERATORS = {
     "manual_seed",
@@ -597,6 +626,18 @@ class Observer:
             c_obstacle(calls, observed.restores_generator) or self._changed or observed.obstacle
         )
         return observed
+
+    def hash_obstacle(self, arguments: Iterable[torch.Tensor], known: Container[int]) -> str:
+        """An obstacle: a dict or set was asked for a tensor of which it is not compared in every
+        call whether it is the same one; empty: none."""
+        others = {id(tensor) for tensor in arguments if id(tensor) not in known}
+        for number, module, line in self._observer.hashed:
+            if number in others and not is_library(module):
+                return (
+                    f"it looks for an argument among the keys of a dict or set "
+                    f"({line.strip()}), which depends on which tensor it is"
+                )
+        return ""
 
     @property
     def host_reads(self) -> list[tuple[torch.Tensor, str, str]]:

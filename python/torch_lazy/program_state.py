@@ -370,7 +370,8 @@ def _leads_to(item: Any) -> list[Any]:
 
 def _library(item: Any) -> str:
     """The library that a class or function is of; empty: the user's own."""
-    return _library_name(getattr(item, "__module__", None) or "")
+    module = getattr(item, "__module__", None)
+    return _library_name(module) if isinstance(module, str) else ""  # a metaclass may have another
 
 
 def _library_name(module: str) -> str:

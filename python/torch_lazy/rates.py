@@ -7,8 +7,11 @@ comparison, a conversion, a library that reads it) is not followed: another valu
 another recording.
 """
 
+import collections
+import dis
 import gc
 import math
+import re
 import sys
 import types
 import weakref
@@ -19,7 +22,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from torch_lazy import _C
-from torch_lazy.reach import Reach
+from torch_lazy.reach import Reach, slots_of
 
 _Op = _C.FormulaOperation
 _Steps = tuple[tuple[Any, float], ...]
@@ -269,7 +272,7 @@ class RateWatch(TorchFunctionMode):
         if not given:
             return func(*args, **kwargs)
         result = func(*args, **kwargs)
-        known = not isinstance(func, _FunctionType) or func in _PASS_ON
+        known = (not isinstance(func, _FunctionType) or func in _PASS_ON) and func not in _UPLOADS
         if not known or not any(map(_is_on_device, (*args, *kwargs.values(), result))):
             for rate in given:
                 self.look(rate, f"{getattr(func, '__qualname__', 'a function')} looks at it")
@@ -297,6 +300,9 @@ _PASS_ON = {
 }
 """Functions of PyTorch in Python that give a number to operators as it is."""
 
+_UPLOADS = {torch.tensor, torch.as_tensor, torch.asarray, torch.Tensor.new_tensor}
+"""Functions that make data of a number, which a replay does not make anew."""
+
 
 def _rates_in(values: Any) -> Iterator[Rate]:
     for value in values:
@@ -313,16 +319,46 @@ def _is_on_device(value: Any) -> bool:
 
 
 def _make_plain(rate: Rate) -> None:
-    """Puts a plain float where lists and dicts have this rate."""
+    """Puts a plain float where something of the program's has this rate."""
     value = float.__pos__(rate)
-    for holder in gc.get_referrers(rate):
-        if type(holder) is list:
+    _replace(rate, value, _MOST_NESTED)
+
+
+_MOST_NESTED = 4
+
+
+def _replace(old: Any, new: Any, depth: int) -> None:
+    """In lists, dicts, deques, cells and slots, and in tuples inside of these.
+
+    Without comprehensions: before Python 3.12 these would hold `old` in a cell of our own.
+    """
+    for holder in gc.get_referrers(old):
+        kind = type(holder)
+        if kind in (list, collections.deque):
             for i, item in enumerate(holder):
-                if item is rate:
-                    holder[i] = value
-        elif isinstance(holder, dict):
-            for key in [key for key, item in holder.items() if item is rate]:
-                dict.__setitem__(holder, key, value)
+                if item is old:
+                    holder[i] = new
+        elif issubclass(kind, dict):
+            for key, item in list(dict.items(holder)):
+                if item is old:
+                    dict.__setitem__(holder, key, new)
+        elif kind is types.CellType:
+            holder.cell_contents = new
+        elif issubclass(kind, tuple):
+            if depth and (kind is tuple or hasattr(kind, "_make")):
+                items = list(tuple.__iter__(holder))
+                for i, item in enumerate(items):
+                    if item is old:
+                        items[i] = new
+                _replace(holder, tuple.__new__(kind, items), depth - 1)
+        else:
+            for _, slot in slots_of(kind):
+                try:
+                    item = slot.__get__(holder)
+                except AttributeError:
+                    continue
+                if item is old:
+                    slot.__set__(holder, new)
 
 
 def fix_rates(reach: Reach, reasons: Sequence[str]) -> None:
@@ -340,8 +376,9 @@ def fix_rates(reach: Reach, reasons: Sequence[str]) -> None:
 
 def reads_floats(function: Any) -> bool:
     """Whether a C function takes floats as they are, without asking their methods."""
-    module = getattr(function, "__module__", None) or ""
-    return module.partition(".")[0] in _READERS or getattr(function, "__self__", None) is math
+    module = getattr(function, "__module__", None)
+    known = isinstance(module, str) and module.partition(".")[0] in _READERS
+    return known or getattr(function, "__self__", None) is math
 
 
 _READERS = {"math", "cmath", "numpy", "_struct", "struct", "_json", "array", "_decimal", "time"}
@@ -352,10 +389,17 @@ def handles_rates(frame: types.FrameType) -> bool:
     code = frame.f_code
     if _names_rates(code):
         return True
-    return any(
-        type(value) is Rate or (isinstance(value, (list, tuple)) and any(_rates_in(value)))
-        for value in frame.f_locals.values()
-    )
+    return any(map(_holds_rate, frame.f_locals.values()))
+
+
+def _holds_rate(value: Any) -> bool:
+    """A rate, or a container of the program's with one; no code of the program's runs."""
+    kind = type(value)
+    items: Any = (value,)
+    for base in (dict, list, tuple):
+        if issubclass(kind, base):
+            items = dict.values(value) if base is dict else base.__iter__(value)
+    return next(_rates_in(items), None) is not None
 
 
 def _names_rates(code: types.CodeType) -> bool:
@@ -376,7 +420,7 @@ class _ProfileOfReads:
 
     def __init__(self, watch: RateWatch) -> None:
         self._watch = watch
-        self._uses_numpy: dict[types.CodeType, bool] = {}
+        self._readers: dict[types.CodeType, str] = {}
         self._before: Callable[..., Any] | None = None
         self._on = False
 
@@ -410,14 +454,33 @@ class _ProfileOfReads:
             )
 
     def call(self, frame: types.FrameType) -> None:
-        """Python code begins to run. Types and ufuncs of numpy are called without an event."""
+        """Python code begins to run. Types, ufuncs of numpy and `%` read without an event."""
         code = frame.f_code
-        uses_numpy = self._uses_numpy.get(code)
-        if uses_numpy is None:
-            uses_numpy = not is_ours(code) and _names_numpy(code, frame.f_globals)
-            self._uses_numpy[code] = uses_numpy
-        if uses_numpy and handles_rates(frame):
-            self._watch.fix_all(f"numpy may read it ({code.co_filename}, {code.co_name})")
+        reader = self._readers.get(code)
+        if reader is None:
+            own = is_ours(code) or code.co_filename.startswith(_OWN)
+            reader = "" if own else _reader_in(code, frame.f_globals)
+            self._readers[code] = reader
+        if reader and handles_rates(frame):
+            self._watch.fix_all(f"{reader} may read it ({code.co_filename}, {code.co_name})")
+
+
+_FORMATS_NUMBER = re.compile(r"%[-+ #0-9.*]*[diouxXeEfFgG]")
+
+
+def _reader_in(code: types.CodeType, variables: dict[str, Any]) -> str:
+    """What code may read a rate with that no event shows; empty: with nothing."""
+    if _names_numpy(code, variables):
+        return "numpy"
+    if "type" in code.co_names:
+        return "type()"
+    texts = (text for text in code.co_consts if isinstance(text, str))
+    if any(map(_FORMATS_NUMBER.search, texts)) and any(
+        instruction.argrepr == "%" or instruction.opname == "BINARY_MODULO"
+        for instruction in dis.get_instructions(code)
+    ):
+        return "a text"
+    return ""
 
 
 def _names_numpy(code: types.CodeType, variables: dict[str, Any]) -> bool:

@@ -173,13 +173,15 @@ class Reach:
         self.optimizers.clear()
         self.hook = self.opaque = ""
         self._seen: dict[int, Any] = {}
+        self._partly: set[int] = set()
+        """Dicts of attributes of which some count so far: `vars(x)` is all of them."""
         self._paths: dict[tuple[Any, int], str] = {}
         self._named: dict[int, _Named] = {}
         self._expanded: set[tuple[int, int]] = set()
         self._references: list[tuple[str, Any]] = []
         """Objects that weak references lead to."""
-        self.asks_for_types = False
-        """Code may ask what type a learning rate has."""
+        self._names_rates = self._compares_types = False
+        """Of the program's code."""
         self._in_library = False
         self._of_library: set[tuple[Any, int]] = set()
         """Guards of what PyTorch and Python themselves keep."""
@@ -225,6 +227,11 @@ class Reach:
                 )
         return self._everything or not self._reads_by_name
 
+    @property
+    def asks_for_types(self) -> bool:
+        """Whether the program may ask what type a learning rate has."""
+        return self._names_rates and self._compares_types
+
     # ---- The walk --------------------------------------------------------------------------------
 
     def _walk(self, stack: list[tuple[str, Any]]) -> None:
@@ -253,9 +260,10 @@ class Reach:
 
     def _enter(self, path: str, item: Any) -> list[tuple[str, Any]]:
         """Looks at one object; returns what is inside it."""
-        if id(item) in self._seen or type(item) in _SIMPLE:
+        if type(item) in _SIMPLE or (id(item) in self._seen and id(item) not in self._partly):
             return []
         self._seen[id(item)] = item
+        self._partly.discard(id(item))
         try:
             return self._look_into(path, item)
         except Exception as error:
@@ -315,7 +323,8 @@ class Reach:
                 self.opaque = self.opaque or handed_on(item.func)
             return [(path, item.func), (path, item.args), (path, item.keywords)]
         if _is(item, (operator.attrgetter, operator.itemgetter, operator.methodcaller)):
-            self._reads_by_name |= _is(item, operator.attrgetter) and self._observed is not None
+            by_name = not _is(item, operator.itemgetter)
+            self._reads_by_name |= by_name and self._observed is not None
             return [(path, part) for part in item.__reduce__()[1]]
         if _is(item, (staticmethod, classmethod)):
             return [(path, item.__func__)]
@@ -429,7 +438,10 @@ class Reach:
             is_array and (item.dtype.hasobject or type(item) is not np.ndarray)
         ):
             return self._opaque(path, item)
-        self._guard(_Kind.memory, item, [(None, _C.memory_of(item), _Mode.equal)], path)
+        content = _C.memory_of(item)
+        if content is None:
+            return self._opaque(path, item)
+        self._guard(_Kind.memory, item, [(None, content, _Mode.equal)], path)
         return []
 
     def _opaque(self, path: str, item: Any) -> list[tuple[str, Any]]:
@@ -502,6 +514,8 @@ class Reach:
             return []  # shared by several objects, or entered as a dict
         self._seen[id(attributes)] = attributes
         everything = whole or (self._everything and not (library and self._observed))
+        if not everything:
+            self._partly.add(id(attributes))
         read = [
             (name, value)
             for name, value in attributes.items()
@@ -521,7 +535,7 @@ class Reach:
     def _enter_slots(self, path: str, item: Any) -> list[tuple[str, Any]]:
         inside = []
         checked: list[_Item] = []
-        for name, slot in _slots_of(type(item)):
+        for name, slot in slots_of(type(item)):
             if not self._reads(name):
                 continue
             try:
@@ -573,7 +587,7 @@ class Reach:
                 if key == "lr" and type(value) is float:
                     checked.append((key, value, _Mode.number))
                     self.numbers.append((name, group))
-                elif key == "betas":
+                elif key == "betas" and _is(value, tuple):
                     checked.append((key, value, _Mode.equal))
                 else:
                     checked.append(self._item(key, value))
@@ -622,8 +636,9 @@ class Reach:
             inside.append((f"{path}'s default", value))
         if function.__kwdefaults__:
             inside.append((f"{path}'s defaults", function.__kwdefaults__))
-        if not library:
-            inside += self._enter_attributes(path, function.__dict__)
+        inside += self._enter_attributes(path, function.__dict__, library=library)
+        if library:
+            self._of_library.add((_Kind.dict, id(function.__dict__)))
         return inside
 
     def _enter_code(
@@ -639,9 +654,8 @@ class Reach:
         inside: list[tuple[str, Any]] = []
         names = facts.globals
         if not library:
-            self.asks_for_types |= "type" in facts.globals and (
-                "lr" in facts.attributes or "param_groups" in facts.attributes
-            )
+            self._names_rates |= not {"lr", "param_groups"}.isdisjoint(facts.attributes)
+            self._compares_types |= facts.compares_types
         if facts.any_global and not library:
             names = (*names, *(n for n in list(module_globals) if not n.startswith("__")))
             self._named_of(module_globals, str(module)).whole = True
@@ -659,7 +673,8 @@ class Reach:
                     if not library and name in facts.values:
                         self._hand_on(BUILTINS[name])
         for name, level in facts.imports:
-            inside += self._enter_import(name, level, module_globals, library, facts)
+            is_import = name in code.co_names  # else a text that may be a module's name
+            inside += self._enter_import(name, level, is_import, module_globals, library, facts)
         if self._observed is None:
             for constant in code.co_consts:
                 if _is(constant, types.CodeType):
@@ -672,6 +687,7 @@ class Reach:
         self,
         name: str,
         level: int,
+        is_import: bool,
         module_globals: dict[str, Any],
         library: bool,
         facts: CodeFacts,
@@ -684,7 +700,10 @@ class Reach:
         inside = []
         for each in (name, name.partition(".")[0]):
             imported = sys.modules.get(each)
-            if imported is not None:
+            if imported is None:
+                if is_import and not library:
+                    self._name(sys.modules, "sys.modules", each)
+            else:
                 self._name(sys.modules, "sys.modules", each, imported)
                 inside += self._enter_named(each, imported, library, facts)
         return inside
@@ -735,6 +754,8 @@ class Reach:
         """A global that code of the program, or of a library, names."""
         if not _is(value, types.ModuleType):
             if _is(value, types.BuiltinFunctionType) and not _is_bound(value):
+                renamed = name != value.__name__ and self._observed is not None
+                self._reads_by_name |= renamed and reads_by_name(value)
                 return []  # calls of it are seen
             if not library or _is_hook_table(name, value):
                 return [(name, value)]
@@ -971,7 +992,7 @@ def _is_bound(value: Any) -> bool:
 def _is_handed_in(value: Any) -> bool:
     """Whether the closure of a function of PyTorch's or Python's has something of the program's:
     what a decorator was given."""
-    if _is(value, types.FunctionType):
+    if _is(value, (types.FunctionType, dict, list, set, collections.deque)):
         return True
     if _is(value, (type, types.ModuleType, types.BuiltinFunctionType)) or _C.has_value(value):
         return False
@@ -1018,7 +1039,7 @@ def _is_c_type(kind: type) -> bool:
 
 
 @functools.lru_cache(maxsize=4096)
-def _slots_of(kind: type) -> tuple[tuple[str, Any], ...]:
+def slots_of(kind: type) -> tuple[tuple[str, Any], ...]:
     return tuple(
         (name, value)
         for base in kind.__mro__

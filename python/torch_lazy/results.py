@@ -16,7 +16,7 @@ def is_twisted(result: Any) -> str:
     waiting = [result]
     while waiting:
         item = waiting.pop()
-        if not isinstance(item, (list, tuple, dict)) and not _is_tree(item):
+        if not isinstance(item, (list, tuple, dict)) and not is_object(item):
             continue
         if id(item) in seen:
             if isinstance(item, tuple):
@@ -26,6 +26,8 @@ def is_twisted(result: Any) -> str:
         if type(item) in (collections.OrderedDict, collections.defaultdict) and _vars_of(item):
             return f"it returns a {type(item).__name__} with attributes of its own"
         if isinstance(item, dict):
+            if any(isinstance(key, torch.Tensor) for key in item):
+                return f"it returns a {type(item).__name__} whose keys are tensors"
             waiting.extend(dict.values(item))
         elif isinstance(item, (list, tuple)):
             waiting.extend(item)
@@ -47,7 +49,7 @@ class Shape:
         self.parts: list[_Object | None] = []
         """By leaf of `spec`: the object that it is; None: it is a leaf of the whole."""
         for leaf in own:
-            if _is_tree(leaf):
+            if is_object(leaf):
                 self.parts.append(_Object(leaf, leaves))
             else:
                 self.parts.append(None)
@@ -100,7 +102,8 @@ class _Object:
         return made
 
 
-def _is_tree(value: Any) -> bool:
+def is_object(value: Any) -> bool:
+    """Whether a result is taken apart and made anew: a dataclass."""
     return (
         dataclasses.is_dataclass(value)
         and not isinstance(value, (type, torch.Tensor, torch.nn.Module))

@@ -269,9 +269,14 @@ class CompiledCalls {
 
 void bind_compile(py::module_& m) {
   m.def("is_recording", &is_recording);
+  m.def("accumulator_has_hooks", [](const at::Tensor& tensor) {
+    const auto* autograd = torch::autograd::impl::get_autograd_meta(tensor);
+    return autograd && accumulator_has_hooks(*autograd);
+  });
 
   py::class_<Recording, std::shared_ptr<Recording>>(m, "Recording")
       .def_readonly("obstacle", &Recording::obstacle)
+      .def_readonly("backward", &Recording::backward)
       .def_readonly("untimely", &Recording::untimely)
       .def_property_readonly("draws", [](const Recording& r) { return r.draws.size(); })
       .def_property_readonly(

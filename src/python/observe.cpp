@@ -64,6 +64,7 @@ void CallObserver::start() {
   previous_ = thread->c_profilefunc;
   previous_argument_ = py::reinterpret_borrow<py::object>(thread->c_profileobj);
   active_ = true;
+  hash_code_ = py::module_::import("torch").attr("Tensor").attr("__hash__").attr("__code__");
   py::capsule self(this);
   PyEval_SetProfile(&CallObserver::note, self.ptr());
 }
@@ -109,13 +110,36 @@ bool CallObserver::is_own(const py::object& globals) {
     PyObject* module = PyDict_GetItemString(globals.ptr(), "__name__");
     const char* name = module && PyUnicode_Check(module) ? PyUnicode_AsUTF8(module) : nullptr;
     PyErr_Clear();
-    known->second = name && std::string_view(name).starts_with("torch_lazy");
+    const std::string_view own = name ? name : "";
+    known->second = own == "torch_lazy" || own.starts_with("torch_lazy.");
   }
   return known->second;
 }
 
+/// A dict or set looks for a tensor: what it finds depends on which tensor it is.
+void CallObserver::note_hash(PyFrameObject* frame) {
+  auto back =
+      py::reinterpret_steal<py::object>(reinterpret_cast<PyObject*>(PyFrame_GetBack(frame)));
+  if (!back) {
+    return;
+  }
+  const py::object globals = globals_of(reinterpret_cast<PyFrameObject*>(back.ptr()));
+  const py::object locals = py::getattr(reinterpret_cast<PyObject*>(frame), "f_locals");
+  for (const auto& [name, value] : locals.cast<py::dict>()) {
+    if (THPVariable_Check(value.ptr()) && hashed_.emplace(value.ptr(), globals.ptr()).second) {
+      PyObject* module = PyDict_GetItemString(globals.ptr(), "__name__");
+      hashes_.push_back(py::make_tuple(
+          reinterpret_cast<uintptr_t>(value.ptr()),
+          py::reinterpret_borrow<py::object>(module ? module : Py_None), hooks::source_line()));
+    }
+  }
+}
+
 void CallObserver::note_call(PyFrameObject* frame) {
   py::object code = code_of(frame);
+  if (code.ptr() == hash_code_.ptr()) {
+    note_hash(frame);
+  }
   py::object globals = globals_of(frame);
   if (is_own(globals)) {
     return;
@@ -181,6 +205,14 @@ py::list CallObserver::host_reads() const {
   return list;
 }
 
+py::list CallObserver::hashed() const {
+  py::list list;
+  for (const py::tuple& hash : hashes_) {
+    list.append(hash);
+  }
+  return list;
+}
+
 void bind_observe(py::module_& m) {
   py::class_<CallObserver>(m, "CallObserver")
       .def(py::init<>())
@@ -188,7 +220,8 @@ void bind_observe(py::module_& m) {
       .def("stop", &CallObserver::stop)
       .def_property_readonly("functions", &CallObserver::functions)
       .def_property_readonly("c_functions", &CallObserver::c_functions)
-      .def_property_readonly("host_reads", &CallObserver::host_reads);
+      .def_property_readonly("host_reads", &CallObserver::host_reads)
+      .def_property_readonly("hashed", &CallObserver::hashed);
 }
 
 }  // namespace torch_lazy

@@ -30,6 +30,8 @@ class CallObserver {
   pybind11::list c_functions() const;
   /// Plain tensors whose memory was read without an operator: [(tensor, method, the user's line)].
   pybind11::list host_reads() const;
+  /// Tensors that were hashed: [(id, module that did it, the user's line)]. They are not held.
+  pybind11::list hashed() const;
 
  private:
   struct PairHash {
@@ -41,6 +43,7 @@ class CallObserver {
 
   static int note(PyObject* self, PyFrameObject* frame, int what, PyObject* argument);
   bool is_own(const pybind11::object& globals);
+  void note_hash(PyFrameObject* frame);
   void note_call(PyFrameObject* frame);
   void note_c_call(PyFrameObject* frame, PyObject* function);
 
@@ -56,6 +59,9 @@ class CallObserver {
   std::vector<std::pair<pybind11::object, pybind11::object>> functions_;
   std::vector<pybind11::tuple> c_functions_;
   std::vector<pybind11::tuple> host_reads_;
+  pybind11::object hash_code_;  // of Tensor.__hash__
+  std::unordered_set<Pair, PairHash> hashed_;
+  std::vector<pybind11::tuple> hashes_;
 };
 
 void bind_observe(pybind11::module_& m);

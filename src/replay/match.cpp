@@ -176,6 +176,10 @@ bool has_hooks(const torch::autograd::AutogradMeta& autograd) {
   if (!autograd.hooks_.empty() || autograd.post_acc_grad_hooks_ || autograd.cpp_hooks_list_) {
     return true;
   }
+  return accumulator_has_hooks(autograd);
+}
+
+bool accumulator_has_hooks(const torch::autograd::AutogradMeta& autograd) {
   const auto accumulator = autograd.grad_accumulator_.lock();  // mostly none: no graph is alive
   return accumulator && (!accumulator->pre_hooks().empty() || !accumulator->post_hooks().empty() ||
                          !accumulator->tensor_pre_hooks().empty());

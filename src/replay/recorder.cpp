@@ -1,5 +1,6 @@
 // Recording a call.
 #include "capture/tensor.h"
+#include "replay/history_watch.h"
 #include "replay/recording.h"
 #include "runtime/executor.h"
 #include "runtime/queue.h"
@@ -158,6 +159,7 @@ class Findings {
     made.buffer = place_of(buffer_of(tensor));
     made.layout = Layout::of(tensor);
     made.requires_grad = tensor.requires_grad();
+    made.inference = tensor.is_inference();
     return made;
   }
 
@@ -348,7 +350,11 @@ Recorder::Recorder(std::vector<at::Tensor> known, std::vector<at::Tensor> hosts,
   for (const at::Tensor& tensor : known_) {
     all.push_back(&buffer_of(tensor));
   }
-  auto watch = std::make_unique<Watch>();  // not under the lock: it asks PyTorch's generator
+  std::vector<at::Tensor> all_tensors = known_;
+  all_tensors.insert(all_tensors.end(), hosts_.begin(), hosts_.end());
+  // Not under the lock: they ask PyTorch.
+  auto histories = std::make_unique<HistoryWatch>(all_tensors);
+  auto watch = std::make_unique<Watch>();
   GraphLock lock(all);
   Program& program = Program::instance();
   const bool waiting = std::any_of(known_.begin(), known_.end(), [](const at::Tensor& tensor) {
@@ -376,6 +382,7 @@ Recorder::Recorder(std::vector<at::Tensor> known, std::vector<at::Tensor> hosts,
   find_pairs();
   last_buffer_ = last_buffer_id();
   watch_ = std::move(watch);
+  histories_ = std::move(histories);
   if (!watch_->active()) {
     r.obstacle = "another call is being recorded";
     r.untimely = true;
@@ -409,6 +416,7 @@ Recorder::~Recorder() {
 
 void Recorder::abandon() {
   watch_.reset();
+  histories_.reset();
   GraphLock lock;
   for (Value* value : entry_) {
     Program::instance().let_go(value, lock);
@@ -474,6 +482,9 @@ Recording Recorder::finish(const std::vector<at::Tensor>& results,
     return std::move(r);
   }
   watch_->begin_draw();
+  const std::string graph_obstacle = histories_->obstacle();
+  r.backward = histories_->went_backward();
+  histories_.reset();
   r.draws = watch_->draws();
   for (const Upload& upload : watch_->uploads()) {
     r.uploads.push_back(host_data(upload, hosts_, r.hosts));
@@ -550,6 +561,9 @@ Recording Recorder::finish(const std::vector<at::Tensor>& results,
       r.after.push_back(given_up                            ? Content{Content::Kind::donated, b}
                         : buffers_[b]->current == entry_[b] ? Content{Content::Kind::entry, b}
                                                             : findings.content_of(*buffers_[b]));
+    }
+    if (!graph_obstacle.empty()) {
+      findings.obstacle(graph_obstacle);
     }
     findings.check_escaped(last_buffer_);
     const std::string seen = watch_->obstacle();

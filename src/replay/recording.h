@@ -23,6 +23,8 @@ struct AutogradMeta;
 
 namespace torch_lazy {
 
+class HistoryWatch;
+
 /// A tensor that the function may know before it is called: an argument, a parameter, a gradient.
 struct KnownTensor {
   Layout layout;
@@ -112,7 +114,8 @@ struct MadeTensor {
   BufferPlace buffer;
   Layout layout;
   bool requires_grad = false;
-  bool consumed = false;  // backward has gone through the graph that made it
+  bool consumed = false;   // backward has gone through the graph that made it
+  bool inference = false;  // made in inference mode
 
   bool operator==(const MadeTensor&) const = default;
 };
@@ -170,6 +173,7 @@ struct Recording {
   std::vector<MadeTensor> results;
   bool keeps_old_gradients = false;  // one that it had before is a result or another gradient
 
+  bool backward = false;  // autograd went backward
   std::string obstacle;   // why it cannot be replayed; empty: it can
   bool untimely = false;  // the function could not be recorded now; that says nothing about it
 
@@ -236,10 +240,14 @@ class TORCH_LAZY_API Recorder {
   uint64_t last_buffer_ = 0;      // newer ones were made by the call
   Recording recording_;
   std::unique_ptr<Watch> watch_;
+  std::unique_ptr<HistoryWatch> histories_;
 };
 
 /// Whether autograd runs code of the program's for a tensor's gradient.
 bool has_hooks(const torch::autograd::AutogradMeta& autograd);
+
+/// Whether the node that accumulates its gradient has some.
+TORCH_LAZY_API bool accumulator_has_hooks(const torch::autograd::AutogradMeta& autograd);
 
 /// Whether forward-mode differentiation carries a tangent with a tensor.
 bool has_tangent(const torch::autograd::AutogradMeta& autograd);

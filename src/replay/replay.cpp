@@ -464,6 +464,10 @@ class Replay {
     }
     c10::Storage storage =
         made.buffer.known ? storage_of_known(made.buffer.index) : made_storage(made.buffer.index);
+    std::optional<c10::InferenceMode> inference;
+    if (made.inference) {
+      inference.emplace(true);
+    }
     at::Tensor tensor = make_tensor(std::move(storage), made.layout);
     if (made.consumed) {
       auto graph = make_used_up_graph<AutogradNodePtr>();

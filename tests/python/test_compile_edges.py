@@ -403,15 +403,17 @@ def number_of_threads_of_the_program(wrap, device):
     function = wrap(lambda x: x * threading.active_count())
     x = torch.ones(3, device=device)
     ended = threading.Event()
+    thread = threading.Thread(target=ended.wait, daemon=True)
 
     def call(number):
         if number == CHANGED_AT:
-            threading.Thread(target=ended.wait, daemon=True).start()
+            thread.start()
         try:
             return function(x) / threading.active_count()
         finally:
             if number == CALLS - 1:
                 ended.set()
+                thread.join()  # or the next side would see it end
 
     return call
 
