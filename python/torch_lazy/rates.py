@@ -8,10 +8,7 @@ another recording.
 """
 
 import collections
-import dis
 import gc
-import math
-import re
 import sys
 import types
 import weakref
@@ -22,6 +19,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from torch_lazy import _C
+from torch_lazy.rate_reads import is_ours, reader_in, reads_floats
 from torch_lazy.reach import Reach, slots_of
 
 _Op = _C.FormulaOperation
@@ -286,7 +284,7 @@ class RateWatch(TorchFunctionMode):
 def _user_line() -> str:
     """The line of the program that is being executed."""
     frame = sys._getframe(1)
-    while frame is not None and frame.f_code.co_filename.startswith((_TORCH, _OWN)):
+    while frame is not None and is_ours(frame.f_code):
         frame = frame.f_back
     return f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame is not None else ""
 
@@ -374,16 +372,6 @@ def fix_rates(reach: Reach, reasons: Sequence[str]) -> None:
 # ---- Reads that no method shows ------------------------------------------------------------------
 
 
-def reads_floats(function: Any) -> bool:
-    """Whether a C function takes floats as they are, without asking their methods."""
-    module = getattr(function, "__module__", None)
-    known = isinstance(module, str) and module.partition(".")[0] in _READERS
-    return known or getattr(function, "__self__", None) is math
-
-
-_READERS = {"math", "cmath", "numpy", "_struct", "struct", "_json", "array", "_decimal", "time"}
-
-
 def handles_rates(frame: types.FrameType) -> bool:
     """Whether code may have a learning rate in its hands: a local variable, or by its name."""
     code = frame.f_code
@@ -404,15 +392,6 @@ def _holds_rate(value: Any) -> bool:
 
 def _names_rates(code: types.CodeType) -> bool:
     return "lr" in code.co_consts or "param_groups" in code.co_names
-
-
-def is_ours(code: types.CodeType) -> bool:
-    """Whether code is PyTorch's: what its optimizers make of rates is known."""
-    return code.co_filename.startswith(_TORCH)
-
-
-_TORCH = torch.__file__.rpartition("/")[0] + "/"
-_OWN = __file__.rpartition("/")[0] + "/"
 
 
 class _ProfileOfReads:
@@ -454,43 +433,10 @@ class _ProfileOfReads:
             )
 
     def call(self, frame: types.FrameType) -> None:
-        """Python code begins to run. Types, ufuncs of numpy and `%` read without an event."""
+        """Python code begins to run. Types of C, and `%`, read without an event."""
         code = frame.f_code
         reader = self._readers.get(code)
         if reader is None:
-            own = is_ours(code) or code.co_filename.startswith(_OWN)
-            reader = "" if own else _reader_in(code, frame.f_globals)
-            self._readers[code] = reader
+            reader = self._readers[code] = reader_in(code, frame)
         if reader and handles_rates(frame):
             self._watch.fix_all(f"{reader} may read it ({code.co_filename}, {code.co_name})")
-
-
-_FORMATS_NUMBER = re.compile(r"%[-+ #0-9.*]*[diouxXeEfFgG]")
-
-
-def _reader_in(code: types.CodeType, variables: dict[str, Any]) -> str:
-    """What code may read a rate with that no event shows; empty: with nothing."""
-    if _names_numpy(code, variables):
-        return "numpy"
-    if "type" in code.co_names:
-        return "type()"
-    texts = (text for text in code.co_consts if isinstance(text, str))
-    if any(map(_FORMATS_NUMBER.search, texts)) and any(
-        instruction.argrepr == "%" or instruction.opname == "BINARY_MODULO"
-        for instruction in dis.get_instructions(code)
-    ):
-        return "a text"
-    return ""
-
-
-def _names_numpy(code: types.CodeType, variables: dict[str, Any]) -> bool:
-    for name in code.co_names:
-        value = variables.get(name)
-        owner = value.__name__ if isinstance(value, types.ModuleType) else _module_of(value)
-        if isinstance(owner, str) and owner.partition(".")[0] in ("numpy", "scipy"):
-            return True
-    return False
-
-
-def _module_of(value: Any) -> Any:
-    return getattr(value if isinstance(value, type) else type(value), "__module__", None)

@@ -305,10 +305,10 @@ class Reach:
         inside = self._enter_wrapper(path, item)
         if inside is None:
             return self._enter_object(path, item)
-        attributes = _dict_of(item)
+        attributes = dict_of(item)
         if _is(attributes, dict):
             inside += self._enter_attributes(path, attributes, library=kind in WRAPPERS)
-        if kind.__flags__ & _HEAP_TYPE and not _is_c_type(kind):
+        if kind.__flags__ & _HEAP_TYPE and not is_c_type(kind):
             inside.append((f"{path}'s class", kind))
         return inside
 
@@ -350,7 +350,7 @@ class Reach:
         for item in contents:
             if not _is(item, (dict, type)) and item is not function.__wrapped__:
                 inside.append((f"what {path} returned", item))
-            elif type(item) is dict and item is not _dict_of(function):
+            elif type(item) is dict and item is not dict_of(function):
                 links = any(type(link).__name__ == "_lru_list_elem" for link in item.values())
                 if not links:
                     inside.append((f"what {path} returned", item))
@@ -477,7 +477,7 @@ class Reach:
         elif _c_base(kind) not in _BASES:
             locks = f"{kind.__module__}.{kind.__qualname__}" in _LOCKS
             return [] if locks else self._opaque(path, item)
-        elif _is_c_type(kind) and kind is not types.SimpleNamespace:
+        elif is_c_type(kind) and kind is not types.SimpleNamespace:
             return [] if kind is object else self._opaque(path, item)
         if _is(item, collections.defaultdict):
             made = ("default_factory", item.default_factory, _Mode.same)
@@ -485,7 +485,7 @@ class Reach:
             inside.append((path, item.default_factory))
         if kind.__flags__ & _HEAP_TYPE:
             inside.append((f"{path}'s class", kind))
-        attributes = _dict_of(item)
+        attributes = dict_of(item)
         if _is(attributes, dict):
             own = is_library(kind.__module__) and kind.__module__ not in _DATA
             whole = kind is types.SimpleNamespace  # compared as one
@@ -974,7 +974,7 @@ def _said_change(path: str, kind: Any, old: _Item, new: _Item) -> str:
     return f"{where} is replaced"
 
 
-def _dict_of(item: Any) -> Any:
+def dict_of(item: Any) -> Any:
     """An object's attributes, without code of its class; None: it has none."""
     try:
         return object.__getattribute__(item, "__dict__")
@@ -1014,19 +1014,20 @@ def _is_library_class(kind: type) -> bool:
     if not is_library(kind.__module__):
         return False
     owner = vars(sys.modules.get(kind.__module__, types)).get(kind.__qualname__.partition(".")[0])
-    return owner is not None or _is_c_type(kind)
+    return owner is not None or is_c_type(kind)
 
 
 def _c_base(kind: type) -> type:
     """The first class written in C that a class inherits from."""
     for base in kind.__mro__:
-        if _is_c_type(base):
+        if is_c_type(base):
             return base
     return object
 
 
 @functools.lru_cache(maxsize=4096)
-def _is_c_type(kind: type) -> bool:
+def is_c_type(kind: type) -> bool:
+    """Whether a class is written in C."""
     if not kind.__flags__ & _HEAP_TYPE or kind.__flags__ & _IMMUTABLE_TYPE:
         return True
     module = sys.modules.get(kind.__module__)

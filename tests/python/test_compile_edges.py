@@ -16,6 +16,7 @@ import weakref
 import pytest
 import torch
 from comparing import replayed
+from side_by_side import CALLS, CHANGED_AT, Programs, check, name_of
 from torch import nn
 
 import torch_lazy
@@ -25,38 +26,13 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::torch_lazy.CompileWarning"),
 ]
 
-CALLS = 11
-CHANGED_AT = 5
-
-PROGRAMS = []
+PROGRAMS = Programs()
+program = PROGRAMS.add
 
 
-def program(make):
-    """make(compile, device) returns a function of the number of the call, whose outcomes are
-    compared."""
-    PROGRAMS.append(make)
-    return make
-
-
-def outcomes(make, wrap, device):
-    torch.manual_seed(0)
-    call = make(wrap, device)
-    found = []
-    for number in range(CALLS):
-        try:
-            outcome = call(number)
-        except Exception as error:
-            outcome = type(error).__name__
-        if isinstance(outcome, torch.Tensor):
-            outcome = outcome.detach().cpu().flatten().tolist()
-        found.append(outcome)
-    return found
-
-
-@pytest.mark.parametrize("make", PROGRAMS, ids=lambda make: make.__name__)
+@pytest.mark.parametrize("make", PROGRAMS, ids=name_of)
 def test_programs(make):
-    expected = outcomes(make, lambda function: function, "cpu")
-    assert outcomes(make, torch_lazy.compile, "lazy") == expected
+    check(make)
 
 
 # ---- Results that share memory -------------------------------------------------------------------

@@ -2,9 +2,17 @@
 these by operations that are known.
 """
 
+import array
+import collections
 import copy
+import ctypes
+import datetime
+import fractions
+import json
 import math
 import pickle
+import statistics
+import struct
 import sys
 import warnings
 
@@ -82,6 +90,12 @@ def test_arithmetic_is_followed(name):
     assert replays == len(RATES) - 3  # two alike, and one with another rate
 
 
+PERCENT = "%.0f"
+DOUBLE = struct.Struct("d")
+Seconds = datetime.timedelta
+ARRAY = np.array
+
+
 def clipped(lr):
     if lr > 1.0:
         return 1.0
@@ -113,6 +127,25 @@ NOT_FOLLOWED = {
     "complex": lambda lr: (lr * (1 + 0j)).real,
     "is_integer": lambda lr: 1.0 if lr.is_integer() else 2.0,
     "tensor": lambda lr: torch.tensor(lr).clamp(max=1.0).item(),
+    "uploaded": lambda lr: torch.tensor(lr, dtype=torch.float64, device="lazy"),
+    "percent": lambda lr: float("%.0f" % lr),  # noqa: UP031
+    "percent_of_a_dict": lambda lr: float("%(lr).0f" % {"lr": lr}),  # noqa: UP031
+    "percent_by_name": lambda lr: float(PERCENT % lr),
+    "type": lambda lr: 2.0 if type(lr) is float else 3.0,
+    "json": lambda lr: float(json.dumps(lr)[:1]),
+    "json_of_a_list": lambda lr: float(json.dumps([lr])[1:2]),
+    "struct": lambda lr: struct.unpack("d", DOUBLE.pack(lr))[0] // 1,
+    "array": lambda lr: array.array("d", [lr])[0] // 1,
+    "ctypes": lambda lr: ctypes.c_double(lr).value // 1,
+    "timedelta": lambda lr: datetime.timedelta(seconds=lr).total_seconds() // 1,
+    "timedelta_of_a_name": lambda lr: Seconds(0, lr).total_seconds() // 1,
+    "numpy_array": lambda lr: float(ARRAY([lr])[0] // 1),
+    "fraction": lambda lr: float(fractions.Fraction(lr) // 1),
+    "statistics": lambda lr: statistics.fmean([lr, lr]) // 1,
+    "sum": lambda lr: min(sum([lr, lr]), 1.0),
+    "sorted": lambda lr: sorted([lr, 1.0])[0],
+    "complex_of_it": lambda lr: complex(lr).real // 1,
+    "join": lambda lr: float("".join(map(str, [lr]))[:1]),
 }
 
 
@@ -181,6 +214,52 @@ def test_a_rate_that_is_kept_or_returned():
             assert y[0].item() == rate
             seen.append(rate)
     assert seen == RATES
+
+
+class Slots:
+    __slots__ = ("rate",)
+
+
+def cell_of(value):
+    def function():
+        return value
+
+    return function
+
+
+Pair = collections.namedtuple("Pair", "name rate")
+
+KEPT = {
+    "list": (lambda rate: [rate], lambda kept: kept[0]),
+    "dict": (lambda rate: {"rate": rate}, lambda kept: kept["rate"]),
+    "deque": (lambda rate: collections.deque([rate]), lambda kept: kept[0]),
+    "tuple": (lambda rate: [(1, (2, rate))], lambda kept: kept[0][1][1]),
+    "named_tuple": (lambda rate: [Pair("rate", rate)], lambda kept: kept[0].rate),
+    "closure": (cell_of, lambda kept: kept()),
+}
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_rates_that_are_kept_become_floats(name):
+    """Wherever a program puts one, it finds a float after the call."""
+    keep, look = KEPT[name]
+    parameter = nn.Parameter(torch.zeros(2, device="lazy"))
+    optimizer = torch.optim.SGD([parameter], lr=0.5)
+    place = Slots()
+    kept = []
+
+    def step(x):
+        place.rate = optimizer.param_groups[0]["lr"] * 3
+        kept.append(keep(place.rate))
+        return x * 2
+
+    compiled = torch_lazy.compile(step)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", torch_lazy.CompileWarning)
+        for _ in range(6):
+            compiled(torch.ones(2, device="lazy"))
+    assert [(type(look(each)), look(each)) for each in kept] == [(float, 1.5)] * 6
+    assert type(place.rate) is float
 
 
 def test_the_reason_is_said():
