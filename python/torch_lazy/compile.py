@@ -103,7 +103,7 @@ class CompiledFunction:
         if not callable(function):
             raise TypeError(f"torch_lazy.compile takes a function, but got {type(function)}")
         functools.update_wrapper(self, function, updated=())
-        self.function = function
+        self._function = function
         self._donate = tuple([donate] if isinstance(donate, (int, str)) else donate)
         self._pure_hooks = pure_hooks
         self._is_compiling = is_compiling
@@ -122,6 +122,11 @@ class CompiledFunction:
             "cache_size": cache_size,
         }
         self._own = frozenset(vars(self))
+
+    @property
+    def function(self) -> Callable[..., Any]:
+        """What is compiled; another function is another call of torch_lazy.compile."""
+        return self._function
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         result, task = self._call(args, kwargs)

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
+from torch._ops import HigherOrderOperator
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -25,6 +26,8 @@ class HostReads(TorchDispatchMode):
     again.
     """
 
+    supports_higher_order_operators = True
+
     def __init__(self, names: Mapping[int, str], known: Iterable[torch.Tensor]) -> None:
         super().__init__()
         self.obstacle = ""
@@ -33,8 +36,15 @@ class HostReads(TorchDispatchMode):
         self._made: dict[int, Any] = {}
         """Storages that the call has made, by address; held, so that none takes its place."""
 
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        """Otherwise torch.compile does not compile a function that is called meanwhile, ever."""
+        return True
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if isinstance(func, HigherOrderOperator):
+            return func(*args, **kwargs)  # made of operators, which are looked at
         arguments = [leaf for leaf in tree_leaves((args, kwargs)) if _is_host(leaf)]
         if func is _LIFT:
             self._note_made(arguments)  # torch.tensor: made of Python's numbers

@@ -109,6 +109,8 @@ def code_facts(code: types.CodeType) -> CodeFacts:
         any(map(_FIELD.search, texts)) or not any("{" in text for text in texts)
     )
     named = set(global_names)
+    if _BY_NAME & named:
+        values |= texts
     dynamic = (
         unpacks_objects
         or formats
@@ -242,8 +244,9 @@ _LOOKS_AT_OBJECTS = {
     "typing",
     "unittest",
     "operator",
+    "torch.nn.modules.container",
 }
-"""Modules of Python's that may read all attributes of what they are given."""
+"""Modules of Python's and PyTorch's that may read all attributes of what they are given."""
 
 
 class Observed:
@@ -257,6 +260,8 @@ class Observed:
         self.program_names: set[str] = set()
         """Those of them that the program's own code names."""
         self.any_attribute = False
+        self.program_reads_any = False
+        """The program's own code may read attributes whose names it does not have."""
         self.warns = False
         self.restores_generator = False
         """Checkpoints do, so that what is computed again draws the same numbers."""
@@ -276,9 +281,10 @@ class Observed:
             if not is_library(name):
                 self.program_names |= facts.attributes
                 self.any_attribute |= facts.any_attribute
+                self.program_reads_any |= facts.any_attribute
                 self._look_for_names(code, facts)
             else:
-                if name.partition(".")[0] in _LOOKS_AT_OBJECTS:
+                if _is_in(name, _LOOKS_AT_OBJECTS):
                     self.any_attribute |= facts.any_attribute
                 what = _UNSEEN_FUNCTIONS.get((name, code.co_name))
                 if what:
@@ -286,9 +292,10 @@ class Observed:
 
     def _look_for_names(self, code: types.CodeType, facts: CodeFacts) -> None:
         """What PyTorch and Python keep in no object of the program."""
-        for name in code.co_names:
-            if name in _UNSEEN_NAMES:
-                self._say(code, f"reads {_UNSEEN_NAMES[name]}")
+        by_text = not _READS_BY_NAME.isdisjoint(code.co_names)
+        for name in facts.attributes if by_text else code.co_names:
+            if name in UNSEEN_NAMES:
+                self._say(code, f"reads {UNSEEN_NAMES[name]}")
         for name, what in _UNSEEN_GLOBALS.items():
             if name in facts.globals:
                 self._say(code, f"reads {what}")
@@ -300,7 +307,7 @@ class Observed:
         )
 
 
-_UNSEEN_NAMES = {
+UNSEEN_NAMES = {
     "_version": "a tensor's count of writes",
     "_base": "the tensor that another is a view of",
     "grad_fn": "the graph of autograd",
@@ -326,7 +333,12 @@ _UNSEEN_NAMES = {
     "current_thread": "the calling thread",
     "get_ident": "the calling thread",
     "get_native_id": "the calling thread",
+    "main_thread": "the threads of the process",
+    "seterr": "numpy's settings",
+    "seterrcall": "numpy's settings",
+    "set_printoptions": "settings of printing",
 }
+"""Attributes and functions that the program's own code may not name."""
 
 _UNSEEN_GLOBALS = {
     "decimal": "what depends on the context of decimal numbers",
@@ -337,6 +349,11 @@ _UNSEEN_FUNCTIONS = {
     ("logging", "getLogger"): "looks up a logger by its name; do that outside of the function",
     ("importlib", "import_module"): "imports a module by a name that is computed",
     ("torch._tensor", "__dlpack__"): "hands on a tensor's memory",
+    ("torch._dynamo.eval_frame", "compile_wrapper"): "calls a function of torch.compile",
+    ("threading", "enumerate"): "reads the threads of the process",
+    ("threading", "active_count"): "reads the threads of the process",
+    ("threading", "main_thread"): "reads the threads of the process",
+    ("multiprocessing.process", "current_process"): "reads the calling process",
 }
 """Functions of Python's own that give objects that nothing leads to."""
 
@@ -387,8 +404,13 @@ _OUTSIDE_FUNCTIONS = {
     ("builtins", "input"),
     ("builtins", "open"),
     ("builtins", "breakpoint"),
+    ("sys", "displayhook"),
+    ("sys", "excepthook"),
     ("sys", "setprofile"),
     ("sys", "settrace"),
+    ("sys", "setrecursionlimit"),
+    ("sys", "setswitchinterval"),
+    ("sys", "set_int_max_str_digits"),
     ("_thread", "start_new_thread"),
     ("_thread", "start_joinable_thread"),
     ("datetime", "now"),
@@ -420,6 +442,10 @@ _FROM_THE_PROGRAM = {
     ("sys", "getrefcount"): "a count of references",
     ("sys", "getsizeof"): "the size of an object",
     ("sys", "getrecursionlimit"): "the limit of recursion",
+    ("sys", "get_int_max_str_digits"): "a setting of Python",
+    ("datetime", "fromtimestamp"): "the time zone of the process",
+    ("datetime", "timestamp"): "the time zone of the process",
+    ("datetime", "astimezone"): "the time zone of the process",
     ("sys", "getswitchinterval"): "a setting of Python",
     ("sys", "gettrace"): "whether the program is traced",
     ("sys", "getprofile"): "whether the program is profiled",
@@ -537,6 +563,11 @@ def handed_on(function: Any) -> str:
         owner = type(owner)
     reason = c_obstacle([(function.__name__, owner, "", "")])
     return reason and f"it hands on {function.__name__}, which others may call unseen"
+
+
+def is_outside(kind: type) -> bool:
+    """Whether objects of a class of C depend on what is outside of the program (a file)."""
+    return _is_in(kind.__module__, _OUTSIDE)
 
 
 def reads_by_name(function: Any) -> bool:

@@ -11,6 +11,7 @@ import collections
 import decimal
 import functools
 import gc
+import logging
 import operator
 import sys
 import types
@@ -27,11 +28,13 @@ from torch.optim import Optimizer
 from torch_lazy import _C
 from torch_lazy.observe import (
     BUILTINS,
+    UNSEEN_NAMES,
     CodeFacts,
     Observed,
     code_facts,
     handed_on,
     is_library,
+    is_outside,
     reads_by_name,
 )
 
@@ -106,6 +109,8 @@ _CLASS_METADATA = {
     "__attrs_attrs__",
 }
 """Attributes of classes that describe them and that nobody changes: compared, not entered."""
+_MEMORY = {"__array_interface__", "__array_struct__", "__cuda_array_interface__"}
+"""Attributes that give memory away by its address."""
 _CODE = (type, types.FunctionType, types.ModuleType)
 _SIMPLE = frozenset((int, float, complex, bool, str, bytes, type(None)))
 _CONTAINERS = frozenset((list, dict, set, collections.deque, collections.OrderedDict))
@@ -185,6 +190,9 @@ class Reach:
         self._in_library = False
         self._of_library: set[tuple[Any, int]] = set()
         """Guards of what PyTorch and Python themselves keep."""
+        self._found_codes: set[types.CodeType] = set()
+        """Of the functions that something led to."""
+        self._uses_numpy = False
         self._reads_by_name = False
         """Something was met that reads attributes by names that the code does not have."""
 
@@ -212,6 +220,9 @@ class Reach:
         if observed is not None and builtin_names and "isinstance" in builtin_names.checked:
             token = (None, abc.get_cache_token(), _Mode.equal)
             self._guard(_Kind.answer, abc.get_cache_token, [token], "abstract classes")
+        if observed is not None and self._uses_numpy:
+            errors = (None, _numpys_errors(), _Mode.equal)
+            self._guard(_Kind.answer, _numpys_errors, [errors], "numpy.geterr()")
         for named in self._named.values():
             self._in_library = is_library(named.module) or named.module == "builtins"
             if named.whole and observed is not None:
@@ -220,12 +231,30 @@ class Reach:
             else:
                 checked = list(named.checked.values())
                 self._guard(_Kind.dict, named.items, checked, named.module, watched=named.watched)
+        if observed is not None and not self.opaque and not self.too_much:
+            self._look_for_unfound(observed)
         for path, target in self._references:
             if observed is not None and id(target) not in self._seen:
                 self.opaque = self.opaque or (
                     f"{path} refers weakly to a {type(target).__name__} that nothing else leads to"
                 )
         return self._everything or not self._reads_by_name
+
+    def _look_for_unfound(self, observed: Observed) -> None:
+        """Functions of the program that ran and that nothing led to: somebody has registered them
+        where no check looks, and may register others."""
+        found = with_inner_code(self._found_codes)
+        for code, module_globals in observed.functions.values():
+            if not (
+                code in found
+                or is_library(module_globals.get("__name__"))
+                or code.co_name == "__del__"  # of objects that die meanwhile
+            ):
+                self.opaque = (
+                    f"it runs {code.co_name} ({code.co_filename}:{code.co_firstlineno}) by way of "
+                    f"a table that nothing leads to"
+                )
+                return
 
     @property
     def asks_for_types(self) -> bool:
@@ -294,6 +323,8 @@ class Reach:
             return [(path, part) for part in (item.start, item.stop, item.step)]
         if _is(item, (np.ndarray, bytearray)) or kind.__module__ == "array":
             return self._enter_memory(path, item)
+        if _is(item, logging.Logger):
+            return self._enter_logger(path, item)
         if _is(item, torch.jit.ScriptModule):
             return self._opaque(path, item)
         if _is(item, decimal.Decimal):
@@ -323,9 +354,13 @@ class Reach:
                 self.opaque = self.opaque or handed_on(item.func)
             return [(path, item.func), (path, item.args), (path, item.keywords)]
         if _is(item, (operator.attrgetter, operator.itemgetter, operator.methodcaller)):
-            by_name = not _is(item, operator.itemgetter)
-            self._reads_by_name |= by_name and self._observed is not None
-            return [(path, part) for part in item.__reduce__()[1]]
+            parts = item.__reduce__()[1]
+            if not _is(item, operator.itemgetter) and self._observed is not None:
+                self._reads_by_name = True
+                for name in (name for text in map(str, parts) for name in text.split(".")):
+                    if name in UNSEEN_NAMES:
+                        self.opaque = self.opaque or f"{path} reads {UNSEEN_NAMES[name]}"
+            return [(path, part) for part in parts]
         if _is(item, (staticmethod, classmethod)):
             return [(path, item.__func__)]
         if _is(item, property):
@@ -385,6 +420,18 @@ class Reach:
         """Whether the code that ran may have read an attribute of this name."""
         return self._everything or name in self._observed.names
 
+    def _ran(self, value: Any) -> bool:
+        """Whether it is a method that ran; C code calls some by names that no code has."""
+        if _is(value, (staticmethod, classmethod)):
+            value = value.__func__
+        elif _is(value, property):
+            return any(map(self._ran, (value.fget, value.fset, value.fdel)))
+        return _is(value, types.FunctionType) and value.__code__ in self._observed.codes
+
+    def _programs_read(self, name: Any) -> bool:
+        """Whether the program's own code that ran may have read an attribute of this name."""
+        return self._observed is not None and name in self._observed.program_names
+
     # ---- Tensors ---------------------------------------------------------------------------------
 
     def _enter_tensor(self, path: str, tensor: torch.Tensor) -> list[tuple[str, Any]]:
@@ -433,6 +480,7 @@ class Reach:
 
     def _enter_memory(self, path: str, item: Any) -> list[tuple[str, Any]]:
         is_array = _is(item, np.ndarray)
+        self._uses_numpy |= is_array
         size = item.nbytes if is_array else len(item)
         if size > _MOST_BYTES or (
             is_array and (item.dtype.hasobject or type(item) is not np.ndarray)
@@ -487,6 +535,8 @@ class Reach:
             inside.append((f"{path}'s class", kind))
         attributes = dict_of(item)
         if _is(attributes, dict):
+            if not _MEMORY.isdisjoint(attributes):
+                return self._opaque(path, item)
             own = is_library(kind.__module__) and kind.__module__ not in _DATA
             whole = kind is types.SimpleNamespace  # compared as one
             inside += self._enter_attributes(path, attributes, library=own, whole=whole)
@@ -513,7 +563,8 @@ class Reach:
         if id(attributes) in self._seen:
             return []  # shared by several objects, or entered as a dict
         self._seen[id(attributes)] = attributes
-        everything = whole or (self._everything and not (library and self._observed))
+        hidden = library and self._observed and not self._observed.program_reads_any
+        everything = whole or (self._everything and not hidden)
         if not everything:
             self._partly.add(id(attributes))
         read = [
@@ -531,6 +582,19 @@ class Reach:
             watched=None if everything else self._observed.names,
         )
         return [(f"{path}.{name}", value) for name, value in read]
+
+    def _enter_logger(self, path: str, logger: logging.Logger) -> list[tuple[str, Any]]:
+        """Whether messages pass it; what handlers do with them is observed."""
+        says = functools.partial(_logging_of, logger)
+        self._guard(_Kind.answer, says, [(None, says(), _Mode.equal)], path)
+        if self._observed is None:
+            return []
+        attributes = vars(logger)
+        read = [name for name in attributes.keys() & self._observed.program_names]
+        self._guard(
+            _Kind.dict, attributes, [self._item(name, attributes[name]) for name in read], path
+        )
+        return [(f"{path}.{name}", attributes[name]) for name in read]
 
     def _enter_slots(self, path: str, item: Any) -> list[tuple[str, Any]]:
         inside = []
@@ -602,6 +666,7 @@ class Reach:
     # ---- Functions, classes, modules -------------------------------------------------------------
 
     def _enter_function(self, path: str, function: types.FunctionType) -> list[tuple[str, Any]]:
+        self._found_codes.add(function.__code__)
         library = is_library(function.__globals__.get("__name__")) and is_library(
             function.__module__
         )
@@ -613,12 +678,14 @@ class Reach:
             or not _FUNCTION_PARTS.isdisjoint(self._observed.program_names)
         )
         if library and not ran:
+            if any(map(self._programs_read, function.__dict__)):
+                return self._enter_attributes(path, function.__dict__, library=True)
             return []
         parts = (None, _C.function_parts(function), _Mode.same)
         self._guard(_Kind.function, function, [parts], path)
+        inside = self._enter_descriptions(path, function)
         if not ran:
-            return self._enter_attributes(path, function.__dict__)
-        inside = []
+            return inside + self._enter_attributes(path, function.__dict__)
         code = function.__code__
         for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
             try:
@@ -641,6 +708,15 @@ class Reach:
             self._of_library.add((_Kind.dict, id(function.__dict__)))
         return inside
 
+    def _enter_descriptions(self, path: str, function: types.FunctionType) -> list[tuple[str, Any]]:
+        """What describes a function, where the program reads that."""
+        for name in filter(self._programs_read, ("__doc__", "__module__")):
+            read = functools.partial(object.__getattribute__, function, name)
+            self._guard(_Kind.answer, read, [(None, read(), _Mode.equal)], f"{path}.{name}")
+        if self._programs_read("__annotations__"):
+            return [(f"{path}.__annotations__", function.__annotations__)]
+        return []
+
     def _enter_code(
         self, code: types.CodeType, module_globals: dict[str, Any]
     ) -> list[tuple[str, Any]]:
@@ -653,6 +729,7 @@ class Reach:
         library = is_library(module) and module != "os"
         inside: list[tuple[str, Any]] = []
         names = facts.globals
+        builtin_names = _builtins_of(module_globals)
         if not library:
             self._names_rates |= not {"lr", "param_groups"}.isdisjoint(facts.attributes)
             self._compares_types |= facts.compares_types
@@ -668,10 +745,13 @@ class Reach:
                     self._hand_on(value)
             else:
                 self._name(module_globals, str(module), name)
-                if name in BUILTINS:
-                    self._name(BUILTINS, "builtins", name, BUILTINS[name])
+                if name in builtin_names:
+                    value = builtin_names[name]
+                    self._name(builtin_names, "builtins", name, value)
                     if not library and name in facts.values:
-                        self._hand_on(BUILTINS[name])
+                        self._hand_on(value)
+                    if not library and (_is_programs(value) or _is(value, types.FunctionType)):
+                        inside.append((name, value))
         for name, level in facts.imports:
             is_import = name in code.co_names  # else a text that may be a module's name
             inside += self._enter_import(name, level, is_import, module_globals, library, facts)
@@ -679,8 +759,6 @@ class Reach:
             for constant in code.co_consts:
                 if _is(constant, types.CodeType):
                     inside += self._enter_code(constant, module_globals)
-        elif code.co_freevars and not library:
-            inside += self._enter_closures(code)
         return inside
 
     def _enter_import(
@@ -713,22 +791,6 @@ class Reach:
         if _is(value, types.BuiltinFunctionType) and self._observed is not None:
             self.opaque = self.opaque or handed_on(value)
 
-    def _enter_closures(self, code: types.CodeType) -> list[tuple[str, Any]]:
-        """Functions with a closure that ran, that nothing led to and that the call did not make."""
-        if any(
-            getattr(item, "__code__", None) is code
-            for item in self._seen.values()
-            if _is(item, types.FunctionType)
-        ):
-            return []
-        if any(code in other.co_consts for other in self._observed.codes):
-            return []  # it is made by a function that ran
-        return [
-            (code.co_name, function)
-            for function in gc.get_referrers(code)
-            if _is(function, types.FunctionType) and function.__code__ is code
-        ]
-
     def _name(
         self, items: dict[str, Any], module: str, name: str, value: Any = _C.GuardMode.absent
     ) -> None:
@@ -744,7 +806,7 @@ class Reach:
 
     def _enter_module_object(self, path: str, module: types.ModuleType) -> list[tuple[str, Any]]:
         """A module that an object or an argument leads to."""
-        if self._observed is None or is_library(module.__name__):
+        if self._observed is None or (self._in_library and is_library(module.__name__)):
             return []
         return self._enter_named(path, module, library=False, facts=None)
 
@@ -757,10 +819,11 @@ class Reach:
                 renamed = name != value.__name__ and self._observed is not None
                 self._reads_by_name |= renamed and reads_by_name(value)
                 return []  # calls of it are seen
-            if not library or _is_hook_table(name, value):
+            if not library or _is_table(name, value):
                 return [(name, value)]
             # The classes of PyTorch and Python count, not what they keep in globals.
-            counts = _is(value, (type, types.FunctionType)) or type(value) is _World
+            counts = _is(value, (type, types.FunctionType)) or _is_pythons(value)
+            counts = counts or type(value) is _World
             return [(name, value)] if counts else []
         inside: list[tuple[str, Any]] = []
         pending = [value]
@@ -783,7 +846,11 @@ class Reach:
         Python's own with what the code names that led to it."""
         items = vars(module)
         entered = not library and not is_library(module.__name__)
-        names: Iterable[str] = facts.attributes if facts is not None else ()
+        names: Iterable[str] = ()
+        if facts is not None:
+            names = facts.attributes
+        elif self._observed is not None:
+            names = self._observed.program_names & items.keys()
         if entered:
             if facts is not None and facts.any_attribute:
                 names = [name for name in items if name[:2] != "__"]
@@ -811,10 +878,12 @@ class Reach:
                 entered
                 or _is(found, (type, types.FunctionType))
                 or _is_bound(found)
-                or path == "os.environ"
-                or (not library and type(found) in _CONTAINERS and found is not sys.modules)
+                or path in ("os.environ", "os.environb")
+                or (not library and _is_programs(found) and found is not sys.modules)
             ):
                 inside.append((path, found))
+                if not library and _is(found, type) and is_c_type(found) and is_outside(found):
+                    self._opaque(path, found)
             elif not library and facts is not None and name in facts.values:
                 self._hand_on(found)
         if entered:
@@ -823,8 +892,11 @@ class Reach:
         return inside
 
     def _look_at_settings(self, module: types.ModuleType, names: Iterable[str]) -> None:
+        self._uses_numpy |= module is np
         if module is sys and "modules" in names:
             self.opaque = self.opaque or "sys.modules is a dict of all modules"
+        if type(module).__module__ == "torch.utils._config_module":
+            self.opaque = self.opaque or f"{module.__name__} are settings of PyTorch"
         if module.__name__.startswith("torch.backends."):
             self.opaque = self.opaque or f"{module.__name__} are settings of PyTorch"
 
@@ -844,14 +916,13 @@ class Reach:
                 hidden.add(name)
                 if own and self._observed is None:
                     continue
-                named = name in self._observed.names if self._observed else True
-                if named or (not own and (self._everything or name[:2] == "__")):
+                named = self._observed is None or name in self._observed.names
+                if named or (
+                    not own and (self._everything or name[:2] == "__" or self._ran(value))
+                ):
                     found[name] = (value, own)
         compares_all = self._everything and self._observed is not None
         version = _C.type_version(item) if library or compares_all else 0
-        if self._observed is not None and "__name__" in self._observed.program_names:
-            name = functools.partial(type.__getattribute__, item, "__name__")
-            self._guard(_Kind.answer, name, [(None, name(), _Mode.equal)], f"{path}.__name__")
         checked = [self._item(name, value) for name, (value, _) in found.items()]
         if version:
             self._guard(_Kind.type, item, [] if library else checked, path, size=version)
@@ -862,6 +933,7 @@ class Reach:
             for name, (value, own) in found.items()
             if (not own and (name not in _CLASS_METADATA or self._reads("metadata")))
             or _is(value, types.FunctionType)
+            or (own and self._programs_read(name) and _is_programs(value))
         ]
         metaclass = type(item)
         if metaclass is not type:
@@ -982,6 +1054,45 @@ def dict_of(item: Any) -> Any:
         return None
 
 
+def _is_programs(value: Any) -> bool:
+    """Whether something that is found in a module or class of a library is the program's: it put
+    it there, or may change what is in it."""
+    if type(value) in _CONTAINERS:
+        return True
+    if _is(value, (types.SimpleNamespace, functools.partial, logging.Logger)):
+        return True
+    if _is(value, (torch.Tensor, torch.nn.Module, Optimizer)):
+        return True
+    return not _is(value, (type, types.ModuleType)) and not is_library(type(value).__module__)
+
+
+def with_inner_code(codes: Iterable[types.CodeType]) -> set[types.CodeType]:
+    """With that of the functions and classes that are made in it."""
+    found: set[types.CodeType] = set()
+    pending = list(codes)
+    while pending:
+        code = pending.pop()
+        if code not in found:
+            found.add(code)
+            pending += [inner for inner in code.co_consts if _is(inner, types.CodeType)]
+    return found
+
+
+def _builtins_of(module_globals: dict[str, Any]) -> dict[str, Any]:
+    """Where functions with these globals find what their module does not have."""
+    found = module_globals.get("__builtins__", BUILTINS)
+    return vars(found) if _is(found, types.ModuleType) else found
+
+
+def _logging_of(logger: logging.Logger) -> tuple[Any, ...]:
+    return logger.getEffectiveLevel(), logger.disabled, logger.manager.disable
+
+
+def _numpys_errors() -> tuple[str, ...]:
+    """What numpy does about overflows, divisions by zero and the like."""
+    return tuple(np.geterr().values())
+
+
 def _is_bound(value: Any) -> bool:
     """Whether it is a method of an object: a module may hold one of an object of its own."""
     if not _is(value, (types.BuiltinMethodType, types.MethodType)):
@@ -999,13 +1110,32 @@ def _is_handed_in(value: Any) -> bool:
     return callable(value)
 
 
+def _is_pythons(value: Any) -> bool:
+    """Whether it is an object of the standard library's that keeps what programs set (json's
+    encoder, loggers)."""
+    kind = type(value)
+    module = kind.__module__.partition(".")[0]
+    return (
+        module in sys.stdlib_module_names
+        and module not in ("threading", "weakref", "os", "contextvars")
+        and kind.__flags__ & _HEAP_TYPE != 0
+        and not is_c_type(kind)
+        and not callable(value)
+        and not _is(value, Exception)
+    )
+
+
 _World = type(getattr(torch.distributed.distributed_c10d, "_world", None))
 """Of the object that holds the process groups of torch.distributed."""
 
 
-def _is_hook_table(name: str, value: Any) -> bool:
-    """Tables of hooks that PyTorch keeps in globals: those for all modules, for all optimizers."""
-    return _is(value, dict) and "hook" in name
+def _is_table(name: str, value: Any) -> bool:
+    """Tables that libraries keep in globals, and that programs may add to: hooks for all modules
+    and optimizers, how objects of a class are copied and what they consist of."""
+    if not _is(value, dict):
+        return False
+    name = name.lower()
+    return any(part in name for part in ("hook", "dispatch", "registry", "supported_nodes"))
 
 
 @functools.lru_cache(maxsize=4096)

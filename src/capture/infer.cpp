@@ -255,6 +255,14 @@ bool writes_overlap(const Call& call, const Description& description) {
   return false;
 }
 
+/// Whether the Meta kernel of an operator that is not aten's is to be believed. PyTorch's own ones
+/// for quantized operators give wrong dtypes, and read sizes that a tensor does not have.
+bool has_true_meta_kernel(const c10::OperatorHandle& op) {
+  const std::string& name = op.operator_name().name;
+  return !name.starts_with("quantized::") && !name.starts_with("_quantized::") &&
+         op.hasComputedKernelForDispatchKey(c10::DispatchKey::Meta);
+}
+
 bool run_layout_function(const Call& call, MetaWorld& world, Stack& stack) {
   try {
     BelowEverything below;
@@ -265,7 +273,7 @@ bool run_layout_function(const Call& call, MetaWorld& world, Stack& stack) {
       layout->callBoxed(call.op.handle, meta, &stack);
       return true;
     }
-    if (!call.op.aten && call.op.handle.hasComputedKernelForDispatchKey(c10::DispatchKey::Meta)) {
+    if (!call.op.aten && has_true_meta_kernel(call.op.handle)) {
       call.op.handle.redispatchBoxed(meta, &stack);
       return true;
     }

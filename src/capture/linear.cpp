@@ -42,13 +42,18 @@ at::Tensor rows_of(const at::Tensor& t) {
 at::Tensor linear(const at::Tensor& input, const at::Tensor& weight,
                   const std::optional<at::Tensor>& bias) {
   const bool biased = bias && bias->defined();
-  const bool folded = input.dim() >= 3 && weight.dim() == 2 && weight.requires_grad() &&
-                      at::GradMode::is_enabled() && !(biased && input.is_contiguous());
+  const bool folded = input.dim() >= 3 && (weight.dim() == 2 || (weight.dim() == 1 && !biased)) &&
+                      weight.requires_grad() && at::GradMode::is_enabled() &&
+                      !(biased && input.is_contiguous());
   if (!folded) {
     return at::native::linear(input, weight, bias);
   }
   // Eager's matmul looks at the gradient that the transposed weight needs. Down here it needs none.
   at::DimVector sizes(input.sizes());
+  if (weight.dim() == 1) {
+    sizes.pop_back();
+    return at::_unsafe_view(rows_of(input).mv(weight), sizes);
+  }
   sizes.back() = weight.size(0);
   at::Tensor result = at::_unsafe_view(rows_of(input).mm(weight.t()), sizes);
   return biased ? result.add_(*bias) : result;

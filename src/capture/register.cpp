@@ -106,6 +106,7 @@ const bool registered = [] {
   register_linear(lazy);
   register_composites(lazy);
   register_transforms(lazy);
+  register_basic_transforms(lazy);
   torch::Library& autograd = library_for("aten", c10::DispatchKey::AutogradLazy);
   register_composites(autograd);
   register_transforms(autograd);

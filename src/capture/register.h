@@ -18,7 +18,8 @@ void register_differentiable_linear(torch::Library& library);
 /// Composite operators that take the real device's branch, for Lazy and AutogradLazy.
 void register_composites(torch::Library& library);
 
-/// Fourier transforms, for Lazy and AutogradLazy.
+/// Fourier transforms, for Lazy and AutogradLazy, and what they come down to, for Lazy.
 void register_transforms(torch::Library& library);
+void register_basic_transforms(torch::Library& library);
 
 }  // namespace torch_lazy

@@ -210,6 +210,12 @@ class Scratch {
     return std::move(*this);
   }
 
+  /// Without texts that may be left out (a driver of LAPACK).
+  Scratch without_texts() && {
+    texts_ = false;
+    return std::move(*this);
+  }
+
   Stack arguments() {
     Stack stack;
     const auto& schema = call_.op.handle.schema().arguments();
@@ -239,6 +245,9 @@ class Scratch {
                              : std::optional<at::Tensor>(tensor(element.toTensor(), use)));
         }
         stack.emplace_back(std::move(list));
+      } else if (!texts_ && value.isString() &&
+                 schema[i].type()->kind() == c10::TypeKind::OptionalType) {
+        stack.emplace_back();
       } else if (value.isDevice() && value.toDevice().type() == at::kLazy) {
         stack.emplace_back(real_device());
       } else {
@@ -306,6 +315,7 @@ class Scratch {
   const Call& call_;
   bool tiny_;
   bool small_numbers_ = false;
+  bool texts_ = true;
   std::optional<at::ScalarType> instead_;
   std::vector<at::Tensor> read_;
   std::vector<std::pair<const c10::StorageImpl*, c10::Storage>> storages_;
@@ -358,7 +368,7 @@ bool takes_dtypes(const Call& call, Warnings& warnings) {
     return false;
   }
   // These may be too few for the attributes. If it passes with floats in place of some dtype, or
-  // with ones in place of numbers that are too large, these were at fault.
+  // with ones in place of numbers that are too large, or without texts, these were at fault.
   std::bitset<64> tried;
   tried.set(static_cast<size_t>(at::kFloat));
   for (const at::Tensor* tensor : call.tensors) {
@@ -370,9 +380,14 @@ bool takes_dtypes(const Call& call, Warnings& warnings) {
     }
     tried.set(static_cast<size_t>(dtype));
   }
+  Warnings ignored;
+  const bool has_texts = std::any_of(call.arguments.begin(), call.arguments.end(),
+                                     [](const c10::IValue& value) { return value.isString(); });
+  if (has_texts && works(call, Scratch(call, /*tiny=*/true).without_texts(), ignored)) {
+    return false;
+  }
   Key misfits;
   identify_misfits(call, misfits);
-  Warnings ignored;
   return misfits.empty() ||
          !works(call, Scratch(call, /*tiny=*/true).with_small_numbers(), ignored);
 }

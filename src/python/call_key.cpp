@@ -9,6 +9,7 @@
 #include <ATen/Parallel.h>
 #include <ATen/PythonTorchFunctionTLS.h>
 #include <ATen/SavedTensorHooks.h>
+#include <ATen/TracerMode.h>
 #include <ATen/autocast_mode.h>
 #include <c10/core/DefaultDtype.h>
 #include <c10/core/GradMode.h>
@@ -129,6 +130,19 @@ PyObject* device_context(int64_t index) {
   return Py_TYPE(mode) == as_type(names().device_context) ? mode : nullptr;
 }
 
+/// Whether the caller is in an `except` block: what `raise` and new errors refer to.
+bool is_handling_error() {
+  PyObject* type = nullptr;
+  PyObject* error = nullptr;
+  PyObject* traceback = nullptr;
+  PyErr_GetExcInfo(&type, &error, &traceback);
+  const bool handling = error && error != Py_None;
+  Py_XDECREF(type);
+  Py_XDECREF(error);
+  Py_XDECREF(traceback);
+  return handling;
+}
+
 }  // namespace
 
 bool in_special_mode() {
@@ -142,7 +156,7 @@ bool in_special_mode() {
          c10::impl::tls_is_dispatch_key_included(
              c10::DispatchKey::FuncTorchDynamicLayerFrontMode) ||
          !at::SavedTensorDefaultHooks::get_tls_state().stack.empty() ||
-         torch::autograd::AnomalyMode::is_enabled();
+         torch::autograd::AnomalyMode::is_enabled() || at::tracer::impl::is_dispatch_enabled();
 }
 
 CallKey::CallKey(const py::tuple& args, const py::dict& kwargs) {
@@ -174,7 +188,7 @@ void CallKey::add_tensor(const at::Tensor& tensor, PyObject* object) {
       words_.push_back(static_cast<uint64_t>(stride));
     }
   }
-  if (!THPVariable_CheckExact(object)) {
+  if (reinterpret_cast<PyObject*>(Py_TYPE(object)) != THPVariableClass) {
     add_value(reinterpret_cast<PyObject*>(Py_TYPE(object)));
     if (Py_TYPE(object) != as_type(names().parameter)) {
       objects_.push_back(reinterpret_cast<PyObject*>(Py_TYPE(object)));
@@ -403,7 +417,8 @@ void CallKey::add_thread_state() {
         context.benchmarkCuDNN(), context.deterministicCuDNN(), context.userEnabledFlashSDP(),
         context.userEnabledMemEfficientSDP(), context.userEnabledMathSDP(),
         context.userEnabledCuDNNSDP(), context.userEnabledOverrideableSDP(),
-        context.allowFP16BF16ReductionMathSDP(), c10::WarningUtils::get_warnAlways()}) {
+        context.allowFP16BF16ReductionMathSDP(), c10::WarningUtils::get_warnAlways(),
+        is_handling_error()}) {
     switches = switches << 1 | static_cast<uint64_t>(on);
   }
   words_.push_back(switches);

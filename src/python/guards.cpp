@@ -75,10 +75,12 @@ py::object memory_of(PyObject* object) {
   if (!bytes) {
     return py::none();
   }
-  const auto part = [&](const char* name) {
-    return py::getattr(py::handle(object), name, py::none());
+  const auto part = [](const py::handle& of, const char* name) {
+    return py::getattr(of, name, py::none());
   };
-  return py::make_tuple(std::move(bytes), part("dtype"), part("shape"), part("strides"));
+  const py::object dtype = part(object, "dtype");
+  return py::make_tuple(std::move(bytes), dtype, part(dtype, "names"), part(object, "shape"),
+                        part(object, "strides"), part(part(object, "flags"), "writeable"));
 }
 
 /// What a cached function holds: it itself, and the arguments and results that it keeps.
@@ -113,6 +115,11 @@ uint64_t type_version(PyObject* type) {
 
 py::object field(PyObject* object) {
   return py::reinterpret_borrow<py::object>(object ? object : Py_None);
+}
+
+/// A class that is made at run time: the only ones that are guarded.
+const PyHeapTypeObject* heap_type(PyObject* type) {
+  return reinterpret_cast<PyHeapTypeObject*>(type);
 }
 
 /// Everything a function is besides its globals, which it cannot lose.
@@ -202,6 +209,10 @@ Guards::Guards(const py::list& list) {
     if (container.kind == Kind::dict && !PyODict_Check(object)) {  // whose order has no version
       container.version.emplace(object);
     }
+    if (container.kind == Kind::type) {
+      container.name = field(heap_type(object)->ht_name);
+      container.full_name = field(heap_type(object)->ht_qualname);
+    }
     if (container.kind == Kind::type && watches) {
       for (const py::object& dict : dicts_of(object)) {
         container.special.push_back(
@@ -219,7 +230,14 @@ uint64_t Guards::Container::current_version() const {
   if (version) {
     return version->current();
   }
-  return kind == Kind::type ? reinterpret_cast<PyTypeObject*>(object.ptr())->tp_version_tag : 0;
+  return kind == Kind::type && has_name()
+             ? reinterpret_cast<PyTypeObject*>(object.ptr())->tp_version_tag
+             : 0;
+}
+
+bool Guards::Container::has_name() const {
+  const PyHeapTypeObject* type = heap_type(object.ptr());
+  return type->ht_name == name.ptr() && type->ht_qualname == full_name.ptr();
 }
 
 Guards::Result Guards::check(const Item& item, PyObject* found) {
@@ -371,7 +389,9 @@ Guards::Result Guards::check(Container& container) {
       break;
     case Kind::type:
       version = type_version(object);
-      if (container.size < 0) {
+      if (!container.has_name()) {
+        result = Result::stale;
+      } else if (container.size < 0) {
         result = check_named(container);
       } else if (static_cast<uint64_t>(container.size) != version) {
         result = Result::stale;

@@ -35,7 +35,7 @@ class Guards {
     dict,       // by key; with a size: these items in this order
     list,       // in order
     cell,       // its content
-    type,       // attributes, along the classes that it inherits from
+    type,       // its name, and attributes, along the classes that it inherits from
     slots,      // attributes of an object that are no items of its dict
     sequence,   // what iterating over it gives: a deque, a set
     instance,   // its class and its dict
@@ -82,9 +82,11 @@ class Guards {
     pybind11::set known;                 // keys of the items
     std::vector<char> special;           // of a class, by its bases: special methods count, too
     std::optional<DictVersion> version;  // of a dict
+    pybind11::object name, full_name;    // of a class, which are in no dict
     uint64_t held = 0;                   // the version with which all items held; 0: none
 
     uint64_t current_version() const;
+    bool has_name() const;
   };
 
   Result check(Container& container);
