@@ -31,7 +31,7 @@ pip_install := $(py) -m pip install --quiet --disable-pip-version-check
 # Python itself is not built with the sanitizer, so its runtime has to be loaded first.
 run_pytest := $(if $(filter asan,$(PRESET)),ASAN_OPTIONS=detect_leaks=0 \
   LD_PRELOAD="$$(c++ -print-file-name=libasan.so) $$(c++ -print-file-name=libubsan.so)") \
-  $(py) -m pytest
+  $(py) -m pytest --dist worksteal
 
 cxx_files := $(shell find $(wildcard src include tests examples bench demo) \
   -name '*.cpp' -o -name '*.h')

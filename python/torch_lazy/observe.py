@@ -296,9 +296,6 @@ class Observed:
         for name in facts.attributes if by_text else code.co_names:
             if name in UNSEEN_NAMES:
                 self._say(code, f"reads {UNSEEN_NAMES[name]}")
-        for name, what in _UNSEEN_GLOBALS.items():
-            if name in facts.globals:
-                self._say(code, f"reads {what}")
 
     def _say(self, code: types.CodeType, what: str) -> None:
         self.obstacle = self.obstacle or (
@@ -339,11 +336,6 @@ UNSEEN_NAMES = {
     "set_printoptions": "settings of printing",
 }
 """Attributes and functions that the program's own code may not name."""
-
-_UNSEEN_GLOBALS = {
-    "decimal": "what depends on the context of decimal numbers",
-    "Decimal": "what depends on the context of decimal numbers",
-}
 
 _UNSEEN_FUNCTIONS = {
     ("logging", "getLogger"): "looks up a logger by its name; do that outside of the function",
@@ -395,6 +387,11 @@ _OUTSIDE = {
     "termios",
     "_queue",
     "_multiprocessing",
+    "_locale",
+    "_signal",
+    "pwd",
+    "grp",
+    "syslog",
     "numpy.random",
 }
 """Modules whose C functions depend on, or change, what is outside of the program's objects."""

@@ -122,6 +122,8 @@ _MOST_GUESSED = 10_000
 _MOST_BYTES = 4096
 """Of memory that is compared in every call."""
 
+_DEPENDS_ON_DECIMALS = "depends on the context of decimal numbers"
+
 _Item = tuple[Any, Any, Any]
 
 
@@ -587,14 +589,10 @@ class Reach:
         """Whether messages pass it; what handlers do with them is observed."""
         says = functools.partial(_logging_of, logger)
         self._guard(_Kind.answer, says, [(None, says(), _Mode.equal)], path)
-        if self._observed is None:
-            return []
         attributes = vars(logger)
-        read = [name for name in attributes.keys() & self._observed.program_names]
-        self._guard(
-            _Kind.dict, attributes, [self._item(name, attributes[name]) for name in read], path
-        )
-        return [(f"{path}.{name}", attributes[name]) for name in read]
+        read = [(n, value) for n, value in attributes.items() if self._programs_read(n)]
+        self._guard(_Kind.dict, attributes, [self._item(n, value) for n, value in read], path)
+        return [(f"{path}'s class", type(logger)), *((f"{path}.{n}", value) for n, value in read)]
 
     def _enter_slots(self, path: str, item: Any) -> list[tuple[str, Any]]:
         inside = []
@@ -893,6 +891,8 @@ class Reach:
 
     def _look_at_settings(self, module: types.ModuleType, names: Iterable[str]) -> None:
         self._uses_numpy |= module is np
+        if module is decimal:
+            self.opaque = self.opaque or f"decimal {_DEPENDS_ON_DECIMALS}"
         if module is sys and "modules" in names:
             self.opaque = self.opaque or "sys.modules is a dict of all modules"
         if type(module).__module__ == "torch.utils._config_module":
@@ -901,6 +901,8 @@ class Reach:
             self.opaque = self.opaque or f"{module.__name__} are settings of PyTorch"
 
     def _enter_class(self, path: str, item: type) -> list[tuple[str, Any]]:
+        if issubclass(item, decimal.Decimal) and not self._in_library:
+            self.opaque = self.opaque or f"{path} {_DEPENDS_ON_DECIMALS}"
         if not item.__flags__ & _HEAP_TYPE or item is torch.utils.hooks.RemovableHandle:
             return []
         library = _is_library_class(item)

@@ -19,6 +19,13 @@ if DEVICE.type == "lazy":
 torch.set_num_threads(1)
 
 
+def pytest_collection_finish():
+    """Hundreds of thousands of objects of the modules that tests import, which stay: what thousands
+    of tests collect need not look at them."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True)
 def fixed_seed():
     torch.manual_seed(0)

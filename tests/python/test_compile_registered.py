@@ -1,13 +1,15 @@
 """Compiled functions and what C code and libraries find by themselves: functions that were
-registered with them, methods that no code names, names of classes, settings. Compared with the plain
-function, call by call; one thing changes in between."""
+registered with them, methods that no code names, names of classes, settings. Compared with the
+plain function, call by call; one thing changes in between."""
 
 import codecs
 import copy
 import copyreg
 import datetime
+import decimal
 import json
 import logging
+import statistics
 import types
 import typing
 
@@ -304,6 +306,30 @@ def level_of_the_root_logger(wrap, device):
     return call
 
 
+def quotient(x):
+    return x * float(decimal.Decimal(1) / decimal.Decimal(3) * 3)
+
+
+def quotient_of_an_import(x):
+    from decimal import Decimal as Exact
+
+    return x * float(Exact(1) / Exact(3) * 3)
+
+
+@pytest.mark.parametrize("read", [quotient, quotient_of_an_import])
+def test_context_of_decimals(read):
+    def make(wrap, device):
+        context = decimal.Context(prec=28)
+        decimal.setcontext(context)
+        return with_change(wrap(read), lambda: setattr(context, "prec", 2), device)
+
+    before = decimal.getcontext()
+    try:
+        check(make)
+    finally:
+        decimal.setcontext(before)
+
+
 # ---- Functions that torch.compile compiles -------------------------------------------------------
 
 
@@ -363,8 +389,9 @@ class Halved:
         lambda x: x * np.float64(2.0),
         lambda x: x * sorted([3, 1], key=lambda n: -n)[0],
         lambda x: x * copy.deepcopy({"k": 2.0})["k"],
+        lambda x: x * statistics.mean([1.0, 3.0]),
     ],
-    ids=["json", "namedtuple", "methods", "distribution", "numpy", "key", "deepcopy"],
+    ids=["json", "namedtuple", "methods", "distribution", "numpy", "key", "deepcopy", "statistics"],
 )
 def test_what_is_found_is_replayed(read):
     function = torch_lazy.compile(read)

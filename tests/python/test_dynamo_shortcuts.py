@@ -32,6 +32,15 @@ def left_out():
     return {"objects aside": gc.get_freeze_count() > 0, **found}
 
 
+@pytest.fixture(autouse=True)
+def nothing_set_aside():
+    """As in a program; conftest.py freezes what tests import."""
+    gc.unfreeze()
+    yield
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture
 def seen():
     """What is left out when the operator `torch_lazy_test_shortcuts.see` is traced."""
