@@ -64,6 +64,7 @@ struct OperatorInfo {
   bool dynamic_only_with_masks = false;  // index: a boolean index has as many results as it is true
   bool bumps_versions = false;  // eager counts a write to each element of the written lists
   bool pointwise = false;
+  bool lists_of_optional_tensors = false;  // the indices of index
   bool aten = false;
   metrics::Counter* captured = nullptr;
   metrics::Counter* reused = nullptr;  // when a call equals the one of the last trace

@@ -202,10 +202,26 @@ void bump_versions(const Call& call) {
 
 namespace {
 
+/// TorchScript makes lists of optional tensors of a type that c10 does not take for its own.
+void convert_lists(const OperatorInfo& info, Stack& stack) {
+  const size_t first = stack.size() - info.arguments.size();
+  for (size_t i = 0; i < info.arguments.size(); ++i) {
+    c10::IValue& value = stack[first + i];
+    if (info.arguments[i].kind != ArgumentKind::tensor_list || !value.isList() ||
+        value.isTensorList() || value.isOptionalTensorList()) {
+      continue;
+    }
+    c10::List<std::optional<at::Tensor>> list;
+    for (const c10::IValue& element : value.toListRef()) {
+      list.push_back(element.toOptional<at::Tensor>());
+    }
+    value = std::move(list);
+  }
+}
+
 /// `of_resize`: warnings of this call before its results had their sizes; the others of them come
 /// again.
-void capture(const c10::OperatorHandle& op, Stack* stack, const Warnings& of_resize) {
-  const OperatorInfo& info = operator_info(op);
+void capture(const OperatorInfo& info, Stack* stack, const Warnings& of_resize) {
   const size_t count = info.arguments.size();
   Call call(info, c10::ArrayRef<c10::IValue>(stack->data() + stack->size() - count, count));
   const bool recordable = info.dynamic_only_with_masks && !has_mask(call);
@@ -238,7 +254,7 @@ void capture(const c10::OperatorHandle& op, Stack* stack, const Warnings& of_res
   }
   if (!description->resizes.empty()) {
     resize(call, *description);
-    return capture(op, stack, description->warnings);
+    return capture(info, stack, description->warnings);
   }
   if (!description->warnings.empty() || !of_resize.empty()) {
     warn_again(of_resize, description->warnings);
@@ -250,7 +266,11 @@ void capture(const c10::OperatorHandle& op, Stack* stack, const Warnings& of_res
 }  // namespace
 
 void capture(const c10::OperatorHandle& op, Stack* stack) {
-  capture(op, stack, {});
+  const OperatorInfo& info = operator_info(op);
+  if (info.lists_of_optional_tensors) {
+    convert_lists(info, *stack);
+  }
+  capture(info, stack, {});
 }
 
 void record(Call& call, Description& description, Stack* stack) {

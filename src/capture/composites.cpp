@@ -174,9 +174,50 @@ at::Tensor group_norm(const at::Tensor& input, int64_t groups,
                                            channels, pixels, groups, eps));
 }
 
+/// The packed numbers of a list of tensors lie on the CPU, on every device.
+std::vector<at::Scalar> unpacked(const at::Tensor& scalars, at::TensorList self) {
+  TORCH_CHECK(scalars.is_cpu(), "Expected scalars to be on CPU, got ", scalars.device(),
+              " instead.");
+  TORCH_CHECK(scalars.dim() == 1, "Expected packed scalar Tensor to be of dimension 1. Got ",
+              scalars.dim(), " instead.");
+  TORCH_CHECK(scalars.is_contiguous(), "Expected scalars to be contiguous.");
+  TORCH_CHECK(scalars.numel() == static_cast<int64_t>(self.size()),
+              "Expected length of scalars to match input of length ", self.size(), " but got ",
+              scalars.numel(), " instead.");
+  std::vector<at::Scalar> numbers;
+  for (int64_t i = 0; i < scalars.numel(); ++i) {
+    numbers.push_back(scalars[i].item());
+  }
+  return numbers;
+}
+
+std::vector<at::Tensor> foreach_addcdiv(at::TensorList self, at::TensorList a, at::TensorList b,
+                                        const at::Tensor& scalars) {
+  return at::_foreach_addcdiv(self, a, b, unpacked(scalars, self));
+}
+
+std::vector<at::Tensor> foreach_addcmul(at::TensorList self, at::TensorList a, at::TensorList b,
+                                        const at::Tensor& scalars) {
+  return at::_foreach_addcmul(self, a, b, unpacked(scalars, self));
+}
+
+void foreach_addcdiv_(at::TensorList self, at::TensorList a, at::TensorList b,
+                      const at::Tensor& scalars) {
+  at::_foreach_addcdiv_(self, a, b, unpacked(scalars, self));
+}
+
+void foreach_addcmul_(at::TensorList self, at::TensorList a, at::TensorList b,
+                      const at::Tensor& scalars) {
+  at::_foreach_addcmul_(self, a, b, unpacked(scalars, self));
+}
+
 }  // namespace
 
 void register_composites(torch::Library& m) {
+  m.impl("_foreach_addcdiv.Tensor", foreach_addcdiv);
+  m.impl("_foreach_addcdiv_.Tensor", foreach_addcdiv_);
+  m.impl("_foreach_addcmul.Tensor", foreach_addcmul);
+  m.impl("_foreach_addcmul_.Tensor", foreach_addcmul_);
   m.impl("dropout", dropout);
   m.impl("dropout_", dropout_);
   m.impl("group_norm", group_norm);

@@ -73,6 +73,12 @@ at::Tensor filled_if_asked(at::Tensor tensor) {
   return fills_fresh_memory() ? at::native::fill_empty_deterministic_(tensor) : tensor;
 }
 
+void warn_as_eager(at::ScalarType dtype) {
+  if (dtype == at::kComplexHalf) {
+    at::empty({0}, dtype);  // that it is experimental
+  }
+}
+
 at::Tensor empty(c10::SymIntArrayRef size, std::optional<at::ScalarType> dtype,
                  std::optional<at::Layout> layout, std::optional<at::Device> device,
                  std::optional<bool> pin_memory, std::optional<at::MemoryFormat> memory_format) {
@@ -80,6 +86,7 @@ at::Tensor empty(c10::SymIntArrayRef size, std::optional<at::ScalarType> dtype,
   auto sizes = C10_AS_INTARRAYREF_SLOW(size);
   at::detail::check_size_nonnegative(sizes);
   const at::ScalarType type = c10::dtype_or_default(dtype);
+  warn_as_eager(type);
   const auto nbytes = static_cast<int64_t>(
       at::detail::computeStorageNbytesContiguous(sizes, c10::elementSize(type)));
   return filled_if_asked(make_listed(dense_layout(sizes, type, memory_format), nbytes, device));
@@ -94,6 +101,7 @@ at::Tensor empty_strided(c10::SymIntArrayRef size, c10::SymIntArrayRef stride,
   at::detail::check_size_nonnegative(sizes);
   Layout strided;
   strided.dtype = c10::dtype_or_default(dtype);
+  warn_as_eager(strided.dtype);
   strided.sizes.assign(sizes.begin(), sizes.end());
   strided.strides.assign(strides.begin(), strides.end());
   return filled_if_asked(

@@ -4,6 +4,7 @@
 
 #include "capture/capture.h"
 #include "capture/layouts/registry.h"
+#include "capture/tensor.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/library.h>
@@ -42,6 +43,12 @@ constexpr std::string_view kReadsMemory[] = {
     "aten::range.out_",
 };
 
+bool is_explicit_composite(const c10::OperatorHandle& op) {
+  using c10::DispatchKey;
+  return op.hasKernelForDispatchKey(DispatchKey::CompositeExplicitAutograd) ||
+         op.hasKernelForDispatchKey(DispatchKey::CompositeExplicitAutogradNonFunctional);
+}
+
 /// Kept whole: what reads memory, what has a kernel of the CPU's own besides the composite one
 /// (eager uses that), and composite operators for which we have a layout function.
 bool keep_whole(const c10::OperatorHandle& op) {
@@ -49,8 +56,7 @@ bool keep_whole(const c10::OperatorHandle& op) {
   if (op.hasKernelForDispatchKey(DispatchKey::Lazy)) {
     return false;
   }
-  const bool explicit_composite =
-      op.hasKernelForDispatchKey(DispatchKey::CompositeExplicitAutograd);
+  const bool explicit_composite = is_explicit_composite(op);
   const bool implicit_composite =
       op.hasKernelForDispatchKey(DispatchKey::CompositeImplicitAutograd);
   if (!explicit_composite && !implicit_composite) {
@@ -71,13 +77,51 @@ bool keep_whole(const c10::OperatorHandle& op) {
          LayoutRegistry::instance().find(op.operator_name()) != nullptr;
 }
 
+bool is_device(const c10::Argument& argument) {
+  return argument.type()->isSubtypeOf(*c10::OptionalType::create(c10::DeviceObjType::get()));
+}
+
+/// Whether a factory that takes a tensor (zeros_like, new_full) was asked for another device.
+bool is_elsewhere(const c10::OperatorHandle& op, const Stack& stack) {
+  const auto& arguments = op.schema().arguments();
+  std::optional<at::Device> asked;
+  std::optional<at::Device> own;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const c10::IValue& value = stack[stack.size() - arguments.size() + i];
+    if (value.isDevice() && is_device(arguments[i])) {
+      asked = value.toDevice();
+    } else if (value.isTensor() && !own && is_lazy(value.toTensor())) {
+      own = value.toTensor().device();
+    }
+  }
+  return asked && own &&
+         (asked->type() != at::kLazy || (asked->has_index() && asked->index() != own->index()));
+}
+
+/// Results on another device than the tensor's are made by PyTorch's own composition.
+void capture_factory(const c10::OperatorHandle& op, Stack* stack) {
+  if (is_elsewhere(op, *stack)) {
+    return op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack);
+  }
+  capture(op, stack);
+}
+
+/// Composite, so that its kernel for the CPU takes tensors of any device.
+bool is_factory(const c10::OperatorHandle& op) {
+  const auto& arguments = op.schema().arguments();
+  return is_explicit_composite(op) && !op.hasKernelForDispatchKey(c10::DispatchKey::CPU) &&
+         std::any_of(arguments.begin(), arguments.end(), is_device);
+}
+
 void register_kept_whole(torch::Library& library) {
   c10::Dispatcher& dispatcher = c10::Dispatcher::singleton();
   for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
     auto op = dispatcher.findSchema(name);
     if (name.name.rfind("aten::", 0) == 0 && op && keep_whole(*op)) {
       std::string text = c10::toString(name).substr(6);
-      library.impl(text.c_str(), torch::CppFunction::makeFromBoxedFunction<&capture>());
+      library.impl(text.c_str(), is_factory(*op)
+                                     ? torch::CppFunction::makeFromBoxedFunction<&capture_factory>()
+                                     : torch::CppFunction::makeFromBoxedFunction<&capture>());
     }
   }
 }

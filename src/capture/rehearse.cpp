@@ -51,8 +51,9 @@ constexpr std::string_view kTriedOnIdentity[] = {
 constexpr std::string_view kTakesZeros[] = {"aten::linalg_cross", "aten::linalg_vector_norm"};
 
 bool is_elementwise(const OperatorInfo& op) {
-  return op.pointwise || std::find(std::begin(kElementwise), std::end(kElementwise),
-                                   op.operator_name.name) != std::end(kElementwise);
+  return op.pointwise || op.operator_name.name.starts_with("aten::_foreach_") ||
+         std::find(std::begin(kElementwise), std::end(kElementwise), op.operator_name.name) !=
+             std::end(kElementwise);
 }
 
 bool is_tried_on_identity(const OperatorInfo& op) {

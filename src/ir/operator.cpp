@@ -172,6 +172,12 @@ ArgumentKind kind_of(const c10::Argument& argument) {
   }
 }
 
+bool is_list_of_optional_tensors(const c10::TypePtr& type) {
+  const auto list = type->cast<c10::ListType>();
+  const auto element = list ? list->getElementType()->cast<c10::OptionalType>() : nullptr;
+  return element && element->getElementType()->kind() == c10::TypeKind::TensorType;
+}
+
 bool is_unsupported(const c10::Argument& argument) {
   c10::TypePtr type = without_optional(argument.type());
   switch (type->kind()) {
@@ -258,6 +264,7 @@ OperatorInfo::OperatorInfo(const c10::OperatorHandle& op)
         policy == NumberPolicy::input && argument.name() == "alpha" ? NumberPolicy::factor : policy;
     info.written = is_tensor_like(argument) && is_written(argument.alias_info());
     writes |= info.written;
+    lists_of_optional_tensors |= is_list_of_optional_tensors(argument.type());
     tensors += is_tensor_like(argument);
     generator |= without_optional(argument.type())->kind() == c10::TypeKind::GeneratorType;
     if (is_unsupported(argument)) {

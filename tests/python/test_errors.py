@@ -301,6 +301,15 @@ LIKE_EAGER = {
     ),
     "foreach of booleans": lambda d: torch._foreach_neg([x(d, 2, dtype=torch.bool)]),
     "foreach of many booleans": lambda d: torch._foreach_neg([x(d, 70000, dtype=torch.bool)] * 100),
+    "foreach of many integers divided in place": lambda d: torch._foreach_div_(
+        [x(d, 70000, dtype=torch.int64)] * 100, 2
+    ),
+    "samples of a fractional pooling": lambda d: F.fractional_max_pool2d(
+        x(d, 1, 2, 9, 9), 2, 4, _random_samples=x(d, 1, 3, 2)
+    ),
+    "no samples of a large fractional pooling": lambda d: F.fractional_max_pool3d(
+        x(d, 1, 8, 64, 64, 64), 2, 4, _random_samples=x(d, 0, 8, 3)
+    ),
     "approximation of gelu": lambda d: F.gelu(x(d, 2), approximate="other"),
     # A Scalar is no size.
     "celu of integers with a large alpha": lambda d: F.celu(

@@ -752,6 +752,11 @@ def foreach_operators(device):
     torch._foreach_add_(x, y, alpha=2)
     torch._foreach_mul_([x[0], x[0][1:]], 2)  # elements that alias
     torch._foreach_addcdiv_(x, y, y, value=0.5)
+    packed = torch.arange(1.0, len(x) + 1)  # on the CPU, whatever the device
+    torch._foreach_addcmul_(x, y, y, packed)
+    torch._foreach_addcdiv_(x, x, y, packed)
+    packed.zero_()
+    x = list(torch._foreach_addcmul(x, torch._foreach_addcdiv(y, x, y, packed), y, packed + 1))
     torch._foreach_lerp_(x, y, 0.3)
     return (
         x,
@@ -798,6 +803,52 @@ def linear_algebra(device):
         torch.linalg.matrix_exp(a),
         torch.baddbmm(s.expand(2, 4, 4), a.expand(2, 4, 4), s.expand(2, 4, 4)),
     ]
+
+
+@program
+def factories_on_the_asked_device(device):
+    """Beside a tensor, a factory makes its result on the device that it is asked for."""
+    x = example(device, 2, 3)
+    end = example(device, 1)[0]
+    makers = {
+        "zeros_like": lambda d: torch.zeros_like(x, device=d),
+        "ones_like": lambda d: torch.ones_like(x, device=d),
+        "full_like": lambda d: torch.full_like(x, 2, device=d),
+        "empty_like": lambda d: torch.empty_like(x, device=d),
+        "rand_like": lambda d: torch.rand_like(x, device=d),
+        "randint_like": lambda d: torch.randint_like(x, 4, device=d),
+        "new_zeros": lambda d: x.new_zeros((2,), device=d),
+        "new_ones": lambda d: x.new_ones((2,), device=d),
+        "new_full": lambda d: x.new_full((2,), 3, device=d),
+        "new_empty": lambda d: x.new_empty((2,), device=d),
+        "new_empty_strided": lambda d: x.new_empty_strided((2,), (1,), device=d),
+        "new_tensor": lambda d: x.new_tensor([1.0], device=d),
+        "linspace": lambda d: torch.linspace(end, 4, 3, device=d),
+        "logspace": lambda d: torch.logspace(0, end, 3, device=d),
+        "scalar_tensor": lambda d: torch.scalar_tensor(2, device=d),
+    }
+    results = []
+    for name, make in makers.items():
+        for asked in ("cpu", "meta", None, device):
+            made = make(asked)
+            wanted = torch.device(asked or ("cpu" if name == "scalar_tensor" else device)).type
+            assert made.device.type == wanted, name
+            if name[:3] not in ("emp", "ran") and "empty" not in name and asked != "meta":
+                results.append(made.cpu())
+    return results
+
+
+@program
+def mask_assigned_in_torchscript(device):
+    """TorchScript's lists of optional tensors are of a type of their own."""
+
+    @torch.jit.script
+    def assign(x: torch.Tensor) -> torch.Tensor:
+        x[x < 0] = 1.0
+        x[1, x[0] > 1] = 2.0
+        return x
+
+    return [assign(example(device, 4, 6)) for _ in range(3)]
 
 
 # ---- Modules and training ------------------------------------------------------------------------

@@ -86,6 +86,17 @@ def test_complex_half(name):
     torch.testing.assert_close(result.to(torch.complex64).cpu(), operator(x), rtol=2e-2, atol=2e-2)
 
 
+def test_complex_half_is_said_to_be_experimental():
+    always = torch.is_warn_always_enabled()
+    torch.set_warn_always(True)
+    try:
+        for _ in range(2):
+            with pytest.warns(UserWarning, match="experimental"):
+                torch.randn(3, dtype=torch.complex32, device=DEVICE)
+    finally:
+        torch.set_warn_always(always)
+
+
 def test_booleans():
     x = torch.tensor([[True, False], [True, True]])
     assert torch.abs(x.to(DEVICE)).dtype == torch.bool

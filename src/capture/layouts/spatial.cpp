@@ -8,7 +8,11 @@
 #include <ATen/ops/_adaptive_avg_pool3d_ops.h>
 #include <ATen/ops/channel_shuffle_ops.h>
 #include <ATen/ops/col2im_ops.h>
+#include <ATen/ops/fractional_max_pool2d_meta_dispatch.h>
+#include <ATen/ops/fractional_max_pool2d_ops.h>
 #include <ATen/ops/fractional_max_pool3d_backward_ops.h>
+#include <ATen/ops/fractional_max_pool3d_meta_dispatch.h>
+#include <ATen/ops/fractional_max_pool3d_ops.h>
 #include <ATen/ops/grid_sampler_2d_backward_ops.h>
 #include <ATen/ops/grid_sampler_2d_ops.h>
 #include <ATen/ops/grid_sampler_3d_backward_ops.h>
@@ -104,6 +108,17 @@ Tensor max_pool3d_with_indices_backward(const Tensor&, const Tensor& self, IntAr
   TORCH_CHECK(self.dim() == 5 || self.is_contiguous(),
               "max_pool3d: strides that are not known here");
   return in_format_of(self, self.sizes());
+}
+
+/// Eager's kernels check the samples, Meta's do not.
+template <int64_t spatial, auto meta>
+Two fractional_max_pool(const Tensor& self, IntArrayRef kernel, IntArrayRef output_size,
+                        const Tensor& samples) {
+  const bool batched = self.dim() == spatial + 2;
+  TORCH_CHECK(samples.dim() == 3 && samples.size(0) >= (batched ? self.size(0) : 1) &&
+                  samples.size(1) == self.size(-spatial - 1) && samples.size(2) == spatial,
+              "fractional_max_pool: samples");
+  return meta(self, kernel, output_size, samples);
 }
 
 Tensor fractional_max_pool3d_backward(const Tensor&, const Tensor& self, IntArrayRef, IntArrayRef,
@@ -249,6 +264,10 @@ void add_spatial_layouts(LayoutRegistry& registry) {
   add_layout<ops::max_pool3d_with_indices>(registry, layout::max_pool3d_with_indices);
   add_layout<ops::max_pool3d_with_indices_backward>(registry,
                                                     layout::max_pool3d_with_indices_backward);
+  add_layout<ops::fractional_max_pool2d>(
+      registry, layout::fractional_max_pool<2, at::meta::fractional_max_pool2d>);
+  add_layout<ops::fractional_max_pool3d>(
+      registry, layout::fractional_max_pool<3, at::meta::fractional_max_pool3d>);
   add_layout<ops::fractional_max_pool3d_backward>(registry, layout::fractional_max_pool3d_backward);
   add_layout<ops::max_unpool2d>(registry, layout::max_unpool2d);
   add_layout<ops::max_unpool3d>(registry, layout::max_unpool3d);
