@@ -831,7 +831,8 @@ def factories_on_the_asked_device(device):
     for name, make in makers.items():
         for asked in ("cpu", "meta", None, device):
             made = make(asked)
-            wanted = torch.device(asked or ("cpu" if name == "scalar_tensor" else device)).type
+            of_tensor = name.endswith("_like") or name.startswith("new_")
+            wanted = torch.device(asked or (device if of_tensor else "cpu")).type
             assert made.device.type == wanted, name
             if name[:3] not in ("emp", "ran") and "empty" not in name and asked != "meta":
                 results.append(made.cpu())

@@ -26,6 +26,7 @@ RESULTS = sys.argv[4] if len(sys.argv) > 4 else None
 
 if DEVICE == "lazy":
     import torch._lazy  # PyTorch's helpers take a step there, by the name of the device
+
     import torch_lazy
 
     torch_lazy.install_as_torch_lazy()
