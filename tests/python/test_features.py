@@ -835,7 +835,7 @@ def factories_on_the_asked_device(device):
             wanted = torch.device(asked or (device if of_tensor else "cpu")).type
             assert made.device.type == wanted, name
             if name[:3] not in ("emp", "ran") and "empty" not in name and asked != "meta":
-                results.append(made.cpu())
+                results.append(made.tolist())
     return results
 
 
