@@ -83,12 +83,12 @@ bool is_device(const c10::Argument& argument) {
 
 /// Whether a factory that takes a tensor (zeros_like, new_full) was asked for another device.
 bool is_elsewhere(const c10::OperatorHandle& op, const Stack& stack) {
-  const auto& arguments = op.schema().arguments();
   std::optional<at::Device> asked;
   std::optional<at::Device> own;
-  for (size_t i = 0; i < arguments.size(); ++i) {
-    const c10::IValue& value = stack[stack.size() - arguments.size() + i];
-    if (value.isDevice() && is_device(arguments[i])) {
+  const size_t count = op.schema().arguments().size();
+  for (size_t i = stack.size() - count; i < stack.size(); ++i) {
+    const c10::IValue& value = stack[i];
+    if (value.isDevice()) {
       asked = value.toDevice();
     } else if (value.isTensor() && !own && is_lazy(value.toTensor())) {
       own = value.toTensor().device();
