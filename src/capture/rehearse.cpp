@@ -145,7 +145,11 @@ Key kind_of(const Call& call) {
         put_tensor(element.isNone() ? at::Tensor() : element.toTensor());
       }
     } else if (value.isScalar() && call.op.arguments[i].kind == ArgumentKind::number) {
-      kind.push_back(6 | static_cast<uint64_t>(value.toScalar().type()) << 8);
+      // A kernel may have ways of its own for 0 and 1 that take more dtypes: pow.
+      const c10::Scalar number = value.toScalar();
+      kind.push_back(6 | static_cast<uint64_t>(number.type()) << 8 |
+                     static_cast<uint64_t>(number.equal(0)) << 16 |
+                     static_cast<uint64_t>(number.equal(1)) << 17);
     } else if (value.isInt()) {  // a dtype, perhaps
       kind.push_back(4 | static_cast<uint64_t>(value.toInt()) << 8);
     } else if (value.isBool()) {

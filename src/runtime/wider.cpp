@@ -89,6 +89,26 @@ std::optional<at::ScalarType> refused_dtype(const c10::Error& error) {
   return std::nullopt;
 }
 
+bool has_dtype(const Stack& stack, at::ScalarType dtype) {
+  auto has = [&](const at::Tensor& tensor) {
+    return tensor.defined() && tensor.scalar_type() == dtype;
+  };
+  return std::any_of(stack.begin(), stack.end(), [&](const c10::IValue& value) {
+    if (value.isTensorList()) {
+      const auto list = value.toTensorVector();
+      return std::any_of(list.begin(), list.end(), has);
+    }
+    return value.isTensor() && has(value.toTensor());
+  });
+}
+
+/// A complex number makes a call of half precision one of complex halves.
+Widening widening_of(const Stack& stack, Widening refused) {
+  return refused.from == at::kComplexHalf && !has_dtype(stack, at::kComplexHalf)
+             ? Widening{at::kHalf, at::kFloat}
+             : refused;
+}
+
 /// An in-place operator may have begun to write when it refuses; a pointwise one has not.
 bool can_be_repeated(const OperatorInfo& op) {
   if (!op.aten || !real_device().is_cpu() || op.only_views) {
@@ -191,7 +211,7 @@ void call_real(const OperatorInfo& op, Stack& stack, c10::function_ref<void(Stac
     }
     stack.clear();
     arguments(stack);
-    WiderCall call(op, {*refused, *to});
+    WiderCall call(op, widening_of(stack, {*refused, *to}));
     if (!call.widen(stack)) {
       throw;
     }

@@ -86,6 +86,18 @@ def test_complex_half(name):
     torch.testing.assert_close(result.to(torch.complex64).cpu(), operator(x), rtol=2e-2, atol=2e-2)
 
 
+def test_complex_powers_of_half_precision():
+    x = torch.rand(8) + 0.5
+    for base in (1 + 0j, 0.5j, 2.2 - 1.6j, 2 + 0j):  # one has a kernel of its own in eager
+        for power in (torch.pow, lambda base, x: torch.pow(x, base)):
+            result = power(base, x.half().to(DEVICE))
+            assert result.dtype == torch.complex32
+            expected = power(base, x.half().float())
+            torch.testing.assert_close(
+                result.cpu().to(torch.complex64), expected, rtol=1e-2, atol=1e-2
+            )
+
+
 def test_complex_half_is_said_to_be_experimental():
     always = torch.is_warn_always_enabled()
     torch.set_warn_always(True)
