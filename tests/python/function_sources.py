@@ -758,7 +758,8 @@ SOURCES = [
     Source("iterator: dict popped", "$n = {i: 1 + i // 13 for i in range(5000)}",
            "$n.pop(next(iter($n)))", types=("int",)),
     Source("counts: warnings", "$n_k = []\nwarnings.simplefilter('always')\n"
-           "warnings.showwarning = lambda *a, **k: $n_k.append(1)\ndef $n():\n"
+           "warnings.showwarning = lambda text, *a, **k: $n_k.extend('a' * (str(text) == 'a'))\n"
+           "def $n():\n"
            "    warnings.warn('a')\n    return 1 + len($n_k) // 13", "$n()", types=("int",)),
     Source("counts: print", "$n_k = []\nclass $N:\n    def write(self, text):\n"
            "        $n_k.append(text)\n    def flush(self):\n        pass\n$n_o = $N()\ndef $n():\n"
