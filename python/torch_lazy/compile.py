@@ -65,6 +65,9 @@ class Attempt:
     def path_of(self, guard: int) -> str:
         return self.reach.path_of(guard)
 
+    def what_is_gone(self, guard: int) -> str:
+        return self.reach.what_is_gone(guard)
+
     def difference(self, before: "Attempt") -> str:
         """In what it differs from a call before, besides what was recorded; empty: in nothing."""
         for x, y, a, b in zip(

@@ -185,8 +185,8 @@ class Reach:
         self._paths: dict[tuple[Any, int], str] = {}
         self._named: dict[int, _Named] = {}
         self._expanded: set[tuple[int, int]] = set()
-        self._references: list[tuple[str, Any]] = []
-        """Objects that weak references lead to."""
+        self._references: list[tuple[str, int, str]] = []
+        """Objects that weak references lead to, which are not kept alive: addresses and classes."""
         self._names_rates = self._compares_types = False
         """Of the program's code."""
         self._in_library = False
@@ -235,10 +235,10 @@ class Reach:
                 self._guard(_Kind.dict, named.items, checked, named.module, watched=named.watched)
         if observed is not None and not self.opaque and not self.too_much:
             self._look_for_unfound(observed)
-        for path, target in self._references:
-            if observed is not None and id(target) not in self._seen:
+        for path, target, kind in self._references:
+            if observed is not None and target not in self._seen:
                 self.opaque = self.opaque or (
-                    f"{path} refers weakly to a {type(target).__name__} that nothing else leads to"
+                    f"{path} refers weakly to a {kind} that nothing else leads to"
                 )
         return self._everything or not self._reads_by_name
 
@@ -373,7 +373,7 @@ class Reach:
             target = item()
             self._guard(_Kind.reference, item, [(None, id(target), _Mode.equal)], path)
             if target is not None:
-                self._references.append((path, target))
+                self._references.append((path, id(target), type(target).__name__))
             return []
         return None
 
@@ -946,6 +946,17 @@ class Reach:
     def path_of(self, guard: int) -> str:
         kind, item, *_ = self.guards[guard]
         return self._paths[kind, id(item)]
+
+    def what_is_gone(self, guard: int) -> str:
+        """What a guard no longer finds."""
+        kind, container, items, *_ = self.guards[guard]
+        path = self.path_of(guard)
+        if kind in (_Kind.dict, _Kind.list):
+            found = container if kind == _Kind.dict else dict(enumerate(container))
+            for item in items:
+                if item[2] == _Mode.same and dict.get(found, item[0]) is not item[1]:
+                    return _said_change(path, kind, item, item)
+        return f"what {path} holds is replaced"
 
     def has_seen(self, item: Any) -> bool:
         return id(item) in self._seen

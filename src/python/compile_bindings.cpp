@@ -62,6 +62,12 @@ class CallOfPython : public RecordedCall {
     return guard < 0 ? "its tensors" : py::cast<std::string>(attempt.attr("path_of")(guard));
   }
 
+  std::string what_is_gone() const override {
+    const int64_t guard = checked_ ? checked_->failed() : -1;
+    return guard < 0 ? "an object is replaced"
+                     : py::cast<std::string>(attempt.attr("what_is_gone")(guard));
+  }
+
   /// Whether the objects that the arguments are made of are found elsewhere as they were recorded.
   bool has_parts(const std::vector<PyObject*>& of_call) const {
     for (size_t i = 0; i < of_call.size() && i < parts.size(); ++i) {
@@ -140,7 +146,10 @@ struct Task {
 
 class CompiledCalls {
  public:
-  explicit CompiledCalls(size_t limit) : limit_(limit) {}
+  explicit CompiledCalls(size_t limit) : limit_(limit) { all().push_back(this); }
+  ~CompiledCalls() { std::erase(all(), this); }
+  CompiledCalls(const CompiledCalls&) = delete;
+  CompiledCalls& operator=(const CompiledCalls&) = delete;
 
   /// (the result of a replay, None), or (None, what is to be done).
   py::tuple call(const py::tuple& args, const py::dict& kwargs) {
@@ -160,6 +169,9 @@ class CompiledCalls {
       return static_cast<const CallOfPython&>(recorded).has_parts(key.parts());
     };
     signature->history.decide(add_arguments, decision);
+    if (decision.kind == Decision::Kind::record) {
+      release_gone();
+    }
     if (decision.kind != Decision::Kind::replay) {
       return py::make_tuple(
           py::none(), Task{signature, decision.kind == Decision::Kind::record,
@@ -190,6 +202,23 @@ class CompiledCalls {
   const std::vector<SignaturePtr>& signatures() const { return signatures_; }
 
  private:
+  /// Of all functions; Python's lock guards the list.
+  static std::vector<CompiledCalls*>& all() {
+    static auto* calls = new std::vector<CompiledCalls*>();
+    return *calls;
+  }
+
+  /// Before a function runs: what it may ask for is as it would be without recordings.
+  static void release_gone() {
+    std::vector<SignaturePtr> signatures;  // comparing objects may run any code
+    for (const CompiledCalls* calls : all()) {
+      signatures.insert(signatures.end(), calls->signatures_.begin(), calls->signatures_.end());
+    }
+    for (const SignaturePtr& signature : signatures) {
+      signature->history.release_gone();
+    }
+  }
+
   SignaturePtr find(CallKey& key) {
     for (size_t i = 0; i < signatures_.size(); ++i) {
       if (signatures_[i]->key.is_of(key)) {

@@ -36,6 +36,21 @@ std::string difference_of(const RecordedCall& before, NumberRules& rules,
 
 }  // namespace
 
+void CallHistory::release_gone() {
+  const std::vector<TrustedCallPtr> candidates = trusted_;  // comparing objects may run any code
+  for (const TrustedCallPtr& trusted : candidates) {
+    if (trusted->call->fit() == RecordedCall::Fit::never) {
+      changed_ = trusted->call->why_unfit();
+      std::erase(trusted_, trusted);
+    }
+  }
+  const RecordedCallPtr last = last_;
+  if (last && last->fit() == RecordedCall::Fit::never) {
+    gone_ = last->what_is_gone();
+    last_.reset();
+  }
+}
+
 void CallHistory::decide(const AddArguments& add_arguments, Decision& decision) {
   const std::vector<TrustedCallPtr> candidates = trusted_;  // comparing objects may run any code
   for (const TrustedCallPtr& trusted : candidates) {
@@ -124,8 +139,9 @@ std::string CallHistory::judge(const RecordedCallPtr& call, Purpose purpose,
 std::string CallHistory::learn(const RecordedCallPtr& call) {
   ++attempts_;
   reason_ = call->obstacle;
-  const RecordedCallPtr last = std::exchange(last_, call);
-  if (reason_.empty() && last && last->obstacle.empty()) {
+  const RecordedCallPtr last = std::exchange(last_, reason_.empty() ? call : nullptr);
+  const std::string gone = std::exchange(gone_, "");
+  if (reason_.empty() && last) {
     NumberRules rules(*last->recording, last->sources);
     reason_ = difference_of(*last, rules, *call);
     if (reason_.empty()) {
@@ -141,7 +157,7 @@ std::string CallHistory::learn(const RecordedCallPtr& call) {
     }
   }
   if (reason_.empty()) {
-    reason_ = "no two calls in a row were alike";
+    reason_ = gone.empty() ? "no two calls in a row were alike" : gone + " between calls";
   }
   if (attempts_ < kAttempts) {
     return "";

@@ -46,6 +46,9 @@ class RecordedCall {
   /// What has changed so that it did not fit the last time.
   virtual std::string why_unfit() const { return "its tensors"; }
 
+  /// What is gone of it, after a `fit` that says so.
+  virtual std::string what_is_gone() const { return why_unfit() + " is replaced"; }
+
   /// The inputs of its formulas at present, after `fit`.
   virtual const std::vector<double>& inputs() const = 0;
 
@@ -100,6 +103,10 @@ class TORCH_LAZY_API CallHistory {
   /// said; empty: it is not.
   std::string judge(const RecordedCallPtr& call, Purpose purpose, const TrustedCallPtr& trusted);
 
+  /// Lets go of recorded calls of which something is gone: they would keep objects alive that the
+  /// program has dropped, which weak references tell.
+  void release_gone();
+
   /// From now on the function is called each time.
   void give_up(std::string reason);
 
@@ -123,7 +130,8 @@ class TORCH_LAZY_API CallHistory {
   std::string learn(const RecordedCallPtr& call);
 
   std::vector<TrustedCallPtr> trusted_;
-  RecordedCallPtr last_;
+  RecordedCallPtr last_;  // that may be trusted if the next one is equal
+  std::string gone_;      // what of it is gone; empty: nothing
   std::string reason_;
   std::string changed_;
   uint64_t recorded_ = 0;
