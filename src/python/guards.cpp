@@ -219,10 +219,28 @@ Guards::Guards(const py::list& list) {
             !has_new_key(dict.ptr(), py::set().ptr(), container.known.ptr(), /*special=*/true));
       }
     }
+    Glance glance;
+    glance.object = object;
+    if (container.kind == Kind::instance) {
+      glance.type = container.items[0].expected.ptr();
+      glance.dict = container.items[1].expected.ptr();
+    }
+    glances_.push_back(glance);
     objects_.insert(object);
     containers_.push_back(std::move(container));
   }
   numbers_ = recorded_numbers_;
+}
+
+bool Guards::Glance::holds() const {
+  if (type) {
+    return has_dict(object, type, dict);
+  }
+#if PY_VERSION_HEX < 0x030C0000
+  return held != 0 && held == reinterpret_cast<PyDictObject*>(object)->ma_version_tag;
+#else
+  return false;
+#endif
 }
 
 /// Where a class was changed and nothing has been looked up in it since, its number is 0.
@@ -444,14 +462,19 @@ Guards::Result Guards::check(Container& container) {
 Guards::Result Guards::check() {
   Result result = Result::hold;
   failed_ = -1;
-  for (Container& container : containers_) {
+  for (size_t i = 0; i < containers_.size(); ++i) {
+    if (glances_[i].holds()) {
+      continue;
+    }
+    Container& container = containers_[i];
     if (container.held != 0 && container.held == container.current_version()) {
       continue;
     }
     const Result found = check(container);
+    glances_[i].held = container.kind == Kind::dict ? container.held : 0;
     if (found > result) {
       result = found;
-      failed_ = &container - containers_.data();
+      failed_ = static_cast<int64_t>(i);
     }
     if (result == Result::stale) {
       break;

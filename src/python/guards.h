@@ -89,6 +89,16 @@ class Guards {
     bool has_name() const;
   };
 
+  /// What tells of most containers that they are as they were, close together in memory.
+  struct Glance {
+    PyObject* object = nullptr;
+    PyObject* type = nullptr;  // of an instance, with its dict
+    PyObject* dict = nullptr;
+    uint64_t held = 0;  // of a dict: the version with which all items held; 0: none
+
+    bool holds() const;
+  };
+
   Result check(Container& container);
   Result check(const Item& item, PyObject* found);
   Result check_named(const Container& container);
@@ -98,6 +108,7 @@ class Guards {
   Result check_sequence(const Container& container);
 
   std::vector<Container> containers_;
+  std::vector<Glance> glances_;  // one for each
   std::unordered_set<PyObject*> objects_;
   int64_t failed_ = -1;
   std::vector<double> numbers_;
