@@ -19,7 +19,6 @@ from torch.fx.node import map_aggregate, map_arg
 
 from torch_lazy import _C
 from torch_lazy.compile import CompileWarning
-from torch_lazy.dynamo_shortcuts import no_garbage, no_texts_of_graphs, take_shortcuts_for
 from torch_lazy.partition import partition
 
 NAME = "torch_lazy"
@@ -45,10 +44,9 @@ def backend(module: torch.fx.GraphModule, inputs: Sequence[Any], **options: Any)
         )
     if any(isinstance(x, (list, tuple, dict)) for x in inputs):
         return flatten_graph_inputs(module, inputs, backend)
-    take_shortcuts_for(backend)  # again, where torch._dynamo.reset() was called
     # Graphs are run as they are: nobody needs the Python code of their modules.
     lazily = _use_lazy_graph_module(config.use_lazy_graph_module)
-    with no_garbage(), no_texts_of_graphs(), lazily:
+    with lazily:
         compiled = aot_module_simplified(
             module,
             inputs,
@@ -274,7 +272,6 @@ def register() -> None:
 def _register_in(registry: Any) -> None:
     if NAME not in registry._COMPILER_FNS:
         registry.register_backend(compiler_fn=backend, name=NAME)
-        take_shortcuts_for(backend)
 
 
 class _WhenImported(importlib.abc.MetaPathFinder):
