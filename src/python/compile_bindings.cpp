@@ -12,7 +12,6 @@
 
 #include <algorithm>
 #include <memory>
-#include <optional>
 #include <utility>
 
 namespace py = pybind11;
@@ -44,7 +43,10 @@ class CallOfPython : public RecordedCall {
 
   Fit fit() override {
     if (!checked_) {
-      checked_.emplace(guards);
+      auto made = std::make_unique<Guards>(guards);  // which may let another thread in here
+      if (!checked_) {
+        checked_ = std::move(made);
+      }
     }
     switch (checked_->check()) {
       case Guards::Result::hold:
@@ -115,7 +117,7 @@ class CallOfPython : public RecordedCall {
                    [](const py::object& object) { return &THPVariable_Unpack(object.ptr()); });
   }
 
-  std::optional<Guards> checked_;  // when it may be replayed
+  std::unique_ptr<Guards> checked_;  // null: they have not been asked for
 };
 
 using CallPtr = std::shared_ptr<CallOfPython>;
