@@ -68,16 +68,16 @@ Lowering::Lowering(Program& program, uint32_t node)
     : program_(program), index_(node), node_(program.graph->nodes[node]) {}
 
 bool Lowering::is_tensor(size_t index) const {
-  return argument(index).kind == ArgumentSource::Kind::operand;
+  return has_argument(index) && argument(index).kind == ArgumentSource::Kind::operand;
 }
 
 bool Lowering::is_constant(size_t index) const {
-  return argument(index).kind == ArgumentSource::Kind::constant;
+  return has_argument(index) && argument(index).kind == ArgumentSource::Kind::constant;
 }
 
 bool Lowering::is_number(size_t index) const {
-  return argument(index).kind == ArgumentSource::Kind::number ||
-         (is_constant(index) && argument(index).value.isScalar());
+  return has_argument(index) && (argument(index).kind == ArgumentSource::Kind::number ||
+                                 (is_constant(index) && argument(index).value.isScalar()));
 }
 
 bool Lowering::is_absent(size_t index) const {

@@ -23,6 +23,7 @@ class Lowering {
   const GraphNode& node() const { return node_; }
   const Description& description() const { return *node_.description; }
   const ArgumentSource& argument(size_t index) const { return description().arguments[index]; }
+  bool has_argument(size_t index) const { return index < description().arguments.size(); }
 
   // ---- Arguments ----
   bool is_tensor(size_t argument) const;  // an operand with data

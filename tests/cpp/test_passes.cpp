@@ -1126,7 +1126,7 @@ TEST_F(Passes, MemoryOfSumsIsThatOfWhatTheyAreAddedTo) {
   read = compile::fuse(read);
   ASSERT_EQ(read.steps.size(), 2) << text(read);
   EXPECT_NE(text(read.steps[1].piece).find("load f32 slot1"), std::string::npos) << text(read);
-  const Home& home = plan_memory(read).homes[read.steps[1].writes[0]];
+  const Home home = plan_memory(read).homes[read.steps[1].writes[0]];
   EXPECT_FALSE(home.in_place);  // what it reads may have been added to
   EXPECT_FALSE(home.covered);   // so it begins with a copy
 }
