@@ -108,8 +108,8 @@ test-python: build ## Run the Python tests
 # Two builds of their own, PyTorch excepted; locks assert their order in them.
 .PHONY: test-sanitized
 test-sanitized: ## Run the C++ tests with the thread and the address sanitizer (slow)
-	$(MAKE) test-cpp PRESET=tsan
-	$(MAKE) test-cpp PRESET=asan
+	failed=0; for preset in tsan asan; do $(MAKE) test-cpp PRESET=$$preset || failed=1; done; \
+	  exit $$failed
 
 compiled_tests := $(addprefix tests/python/test_,$(addsuffix .py, \
   opinfo models random_programs features optimizers faults threads async runs errors \
