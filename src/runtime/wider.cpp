@@ -89,26 +89,6 @@ std::optional<at::ScalarType> refused_dtype(const c10::Error& error) {
   return std::nullopt;
 }
 
-bool has_dtype(const Stack& stack, at::ScalarType dtype) {
-  auto has = [&](const at::Tensor& tensor) {
-    return tensor.defined() && tensor.scalar_type() == dtype;
-  };
-  return std::any_of(stack.begin(), stack.end(), [&](const c10::IValue& value) {
-    if (value.isTensorList()) {
-      const auto list = value.toTensorVector();
-      return std::any_of(list.begin(), list.end(), has);
-    }
-    return value.isTensor() && has(value.toTensor());
-  });
-}
-
-/// A complex number makes a call of half precision one of complex halves.
-Widening widening_of(const Stack& stack, Widening refused) {
-  return refused.from == at::kComplexHalf && !has_dtype(stack, at::kComplexHalf)
-             ? Widening{at::kHalf, at::kFloat}
-             : refused;
-}
-
 /// An in-place operator may have begun to write when it refuses; a pointwise one has not.
 bool can_be_repeated(const OperatorInfo& op) {
   if (!op.aten || !real_device().is_cpu() || op.only_views) {
@@ -123,16 +103,10 @@ class WiderCall {
 
   /// False: no argument has the dtype.
   bool widen(Stack& stack) {
-    for (size_t i = 0; i < stack.size(); ++i) {
-      if (stack[i].isTensor()) {
-        stack[i] = widened(stack[i].toTensor(), op_.arguments[i].written);
-      } else if (stack[i].isTensorList()) {
-        c10::List<at::Tensor> list;
-        for (const c10::IValue& element : stack[i].toListRef()) {
-          list.push_back(widened(element.toTensor(), op_.arguments[i].written));
-        }
-        stack[i] = std::move(list);
-      }
+    if (!widen_arguments(stack) && widening_.from == at::kComplexHalf) {
+      // A complex number made a call of half precision one of complex halves.
+      widening_ = {at::kHalf, at::kFloat};
+      widen_arguments(stack);
     }
     return any_;
   }
@@ -156,6 +130,21 @@ class WiderCall {
   }
 
  private:
+  bool widen_arguments(Stack& stack) {
+    for (size_t i = 0; i < stack.size(); ++i) {
+      if (stack[i].isTensor()) {
+        stack[i] = widened(stack[i].toTensor(), op_.arguments[i].written);
+      } else if (stack[i].isTensorList()) {
+        c10::List<at::Tensor> list;
+        for (const c10::IValue& element : stack[i].toListRef()) {
+          list.push_back(widened(element.toTensor(), op_.arguments[i].written));
+        }
+        stack[i] = std::move(list);
+      }
+    }
+    return any_;
+  }
+
   at::Tensor widened(const at::Tensor& tensor, bool written) {
     if (!tensor.defined() || tensor.scalar_type() != widening_.from) {
       return tensor;
@@ -211,7 +200,7 @@ void call_real(const OperatorInfo& op, Stack& stack, c10::function_ref<void(Stac
     }
     stack.clear();
     arguments(stack);
-    WiderCall call(op, widening_of(stack, {*refused, *to}));
+    WiderCall call(op, {*refused, *to});
     if (!call.widen(stack)) {
       throw;
     }
